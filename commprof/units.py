@@ -1,0 +1,49 @@
+"""Integers to text: the only place where a time, a size or a share becomes a string.
+
+Inside commprof times are integer nanoseconds and sizes are bytes; people read ms, MB and percent.
+"""
+
+from __future__ import annotations
+
+_TIME_STEPS = ((1_000_000_000, "s"), (1_000_000, "ms"), (1_000, "µs"))
+_SIZE_STEPS = ((1_000_000_000, "GB"), (1_000_000, "MB"), (1_000, "kB"))
+
+
+def _three_digits(value: float) -> str:
+    """Render ``value`` with at least three significant digits and no false precision."""
+    magnitude = abs(value)
+    if magnitude >= 100:
+        return f"{value:,.0f}"
+    if magnitude >= 10:
+        return f"{value:.1f}"
+    return f"{value:.2f}"
+
+
+def format_ns(ns: int | None) -> str:
+    """Text for a duration in nanoseconds: ``2.64 ms``; ``n/a`` for ``None``."""
+    if ns is None:
+        return "n/a"
+    for step, unit in _TIME_STEPS:
+        if abs(ns) >= step:
+            return f"{_three_digits(ns / step)} {unit}"
+    return f"{ns} ns"
+
+
+def format_bytes(size: int | None) -> str:
+    """Text for a size in bytes, decimal units (1 MB = 10^6 B): ``8.20 MB``; ``n/a`` for ``None``."""
+    if size is None:
+        return "n/a"
+    for step, unit in _SIZE_STEPS:
+        if abs(size) >= step:
+            return f"{_three_digits(size / step)} {unit}"
+    return f"{size} B"
+
+
+def format_share(share: float | None) -> str:
+    """Text for a ratio between 0 and 1 as a percentage with one decimal: ``30.0 %``; ``n/a`` for ``None``."""
+    return "n/a" if share is None else f"{share * 100:.1f} %"
+
+
+def format_gbps(value: float | None) -> str:
+    """Text for a bandwidth in 10^9 bytes per second; ``n/a`` for ``None``."""
+    return "n/a" if value is None else f"{_three_digits(value)} GB/s"
