@@ -1,0 +1,40 @@
+"""Fixtures that every test may use."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.builders.command import Run, analyze
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+@pytest.fixture
+def run_analyze(tmp_path: Path) -> Callable[..., Run]:
+    """``run_analyze(PATH or [PATHS], *options)``: exit code, report, standard output and standard error."""
+    return lambda paths, *options: analyze(paths, tmp_path / "out" / "report.json", *options)
+
+
+@pytest.fixture(autouse=True)
+def _report_folder(tmp_path: Path) -> None:
+    (tmp_path / "out").mkdir(exist_ok=True)
+
+
+def traces_folder() -> Path | None:
+    """The public traces: the variable COMMPROF_TRACES, or ``../shared/traces`` beside the checkout."""
+    named = os.environ.get("COMMPROF_TRACES")
+    folder = Path(named) if named else ROOT.parent / "shared" / "traces"
+    return folder if folder.is_dir() else None
+
+
+@pytest.fixture(scope="session")
+def public_traces() -> Path:
+    """The folder of public traces, or a skipped test where there is none."""
+    folder = traces_folder()
+    if folder is None:
+        pytest.skip("no folder of public traces (COMMPROF_TRACES)")
+    return folder
