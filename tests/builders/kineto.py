@@ -148,15 +148,16 @@ class Trace:
         thread: int = MAIN_THREAD,
         under: Any = None,
         call: str | None = None,
+        call_us: Time = 2,
         args: dict[str, Any] | None = None,
     ) -> dict[str, Any]:
-        """Work on a device; ``launch`` adds the runtime event (2 µs) that enqueued it, ``under`` is its op."""
+        """Work on a device; ``launch`` adds the runtime event that enqueued it, ``under`` is its operator."""
         device = self.device if device is None else device
         full: dict[str, Any] = {"device": device, "context": 1, "stream": stream}
         if launch is not None:
             begin = Decimal(launch)
             default = "cudaLaunchKernel" if cat == "kernel" else "cudaMemcpyAsync"
-            event = self.runtime(call or default, begin, begin + 2, tid=thread, under=under)
+            event = self.runtime(call or default, begin, begin + Decimal(call_us), tid=thread, under=under)
             full["correlation"] = event["args"]["correlation"]
         if under is not None:
             full["External id"] = under["args"]["External id"]
