@@ -25,10 +25,11 @@ def _report_folder(tmp_path: Path) -> None:
 
 
 def traces_folder() -> Path | None:
-    """The public traces: the variable COMMPROF_TRACES, or ``../shared/traces`` beside the checkout."""
+    """The public traces: the folder that COMMPROF_TRACES names, else ``../shared/traces`` beside the checkout."""
     named = os.environ.get("COMMPROF_TRACES")
-    folder = Path(named) if named else ROOT.parent / "shared" / "traces"
-    return folder if folder.is_dir() else None
+    places = [Path(named)] if named else []
+    places.append(ROOT.parent / "shared" / "traces")
+    return next((place for place in places if place.is_dir()), None)
 
 
 @pytest.fixture(scope="session")
