@@ -1,0 +1,89 @@
+"""How far the numbers can be trusted: notes, files, what was repaired, skipped or not recognised."""
+
+from __future__ import annotations
+
+from commprof.report.charts.wording import Json, clean, count
+from commprof.units import format_bytes, format_ns
+
+MOST_FILES = 100
+MOST_NOTES = 60
+MOST_NAMES = 20
+
+_RANK_SOURCES = {
+    "distributedInfo": "the trace itself",
+    "manifest": "the capture's manifest",
+    "filename": "the file name",
+    "default": "assumed",
+}
+
+
+def quality(report: Json) -> Json:
+    """Everything of the section "Notes and data quality"."""
+    run = report["input"]
+    files = run["files"]
+    return {
+        "notes": [_note(note) for note in report["notes"][:MOST_NOTES]],
+        "notes_total": len(report["notes"]),
+        "files": [_file(file) for file in files[:MOST_FILES]],
+        "files_total": len(files),
+        "ignored": [f"{clean(i['path'], 160)}: {clean(i['reason'], 160)}" for i in run["ignored"][:MOST_FILES]],
+        "ignored_total": len(run["ignored"]),
+        "coverage": _coverage(report["coverage"]),
+        "unclassified": _unclassified(report["coverage"]),
+    }
+
+
+def _note(note: Json) -> Json:
+    return {"code": clean(note["code"], 40), "message": clean(note["message"], 600)}
+
+
+def _file(file: Json) -> Json:
+    return {
+        "path": clean(file["path"], 160),
+        "rank": "n/a" if file["rank"] is None else str(file["rank"]),
+        "source": _RANK_SOURCES.get(file["rank_source"], clean(file["rank_source"], 40)),
+        "bytes": format_bytes(file["bytes"]),
+        "events": f"{file['events']:,}",
+        "device_events": f"{file['device_events']:,}",
+        "repaired": counted(file["repaired"]),
+        "skipped": counted(file["skipped"]),
+        "truncated": bool(file["truncated"]),
+    }
+
+
+def counted(kinds: Json) -> str:
+    """``3 raw quote, 1 clipped``; ``none`` if every count is 0."""
+    return ", ".join(f"{n:,} {kind.replace('_', ' ')}" for kind, n in kinds.items() if n) or "none"
+
+
+def _coverage(coverage: Json) -> list[tuple[str, str]]:
+    """Counts worth a line; what is zero and harmless stays out."""
+    lines: list[tuple[str, str]] = []
+    events, linked = coverage.get("device_events"), coverage.get("linked_device_events")
+    if events:
+        lines.append(("Device events", f"{events:,}"))
+        lines.append(("of them linked to their launch", "n/a" if linked is None else f"{linked:,}"))
+    unknown = coverage.get("unrecognised_kernel_share")
+    # Written as a ratio: percentages in this report are of communication, step or window time only.
+    lines.append(("Kernel time that no rule names", "n/a" if unknown is None else f"{unknown:.3f} of all kernel time"))
+    for key, text in (
+        ("comm_without_metadata", "Communication kernels without metadata"),
+        ("unknown_collective", "Communication kernels of unknown operation"),
+        ("unknown_dtype", "Calls of unknown data type"),
+        ("group_unknown", "Calls of unknown process group"),
+        ("fused_calls", "Kernels that fuse compute and communication"),
+        ("clamped_launches", "Launches with impossible times"),
+        ("graph_kernels", "Kernels launched by CUDA graphs"),
+    ):
+        if coverage.get(key):
+            lines.append((text, f"{coverage[key]:,}"))
+    possible = coverage.get("possible_comm") or {}
+    if possible.get("calls"):
+        what = f"{count(possible['calls'], 'copy', 'copies')}, {format_ns(possible['duration_ns'])}"
+        lines.append(("Peer copies that may be communication", what))
+    return lines
+
+
+def _unclassified(coverage: Json) -> list[Json]:
+    rows = (coverage.get("unclassified") or [])[:MOST_NAMES]
+    return [{"name": clean(row["name"], 160), "share": f"{row['share']:.3f}"} for row in rows]

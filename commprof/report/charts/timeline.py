@@ -1,0 +1,142 @@
+"""The timeline of one step: columns of segments per lane that the browser draws, searches and labels.
+
+Times in the columns are nanoseconds after the earliest start of the entries shown; texts are prepared here, so the
+browser only places them. Size is bounded whatever the trace: entries are added while they fit, and an entry that
+is too long is made coarser, which shows in its segments' counts.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from commprof.intervals import IntervalSet, union
+from commprof.report.charts.payload import Strings
+from commprof.report.charts.split import axis_unit
+from commprof.report.charts.wording import Json, clean, has_several_devices, rank_label
+from commprof.units import format_bytes, format_ns
+
+MOST_SEGMENTS = 60_000
+"""Over all entries: about 3 MB of JSON."""
+MOST_SEGMENTS_A_LANE = 6_000
+MOST_STRETCHES = 6_000
+
+_KINDS = {"compute": "compute", "comm": "communication", "copy": "copies"}
+_ORDER = {"compute": 0, "comm": 1, "copy": 2}
+
+
+def timeline(view: Json) -> Json | None:
+    """Columns for the timeline, or ``None`` without entries.
+
+    ``{"step", "unit", "divisor", "span", "origin", "strings", "entries", "note"}``; an entry holds its lanes, a lane
+    the columns ``start end label count busy op group size exposed`` (ns, ns, then indices into ``strings``).
+    """
+    entries = [entry for entry in view.get("timeline") or [] if entry["lanes"]]
+    if not entries:
+        return None
+    origin = min(entry["start_ns"] for entry in entries)
+    several = has_several_devices(entries)
+    strings = Strings()
+    drawn: list[Json] = []
+    left = MOST_SEGMENTS
+    for entry in entries:
+        packed = _entry(entry, origin, strings, several)
+        left -= sum(len(lane["start"]) for lane in packed["lanes"])
+        if left < 0 and drawn:
+            break
+        drawn.append(packed)
+    span = max(entry["end"] for entry in drawn)
+    divisor, unit = axis_unit(span)
+    ranks = len(view["report"]["ranks"])
+    return {
+        "step": clean(entries[0]["step"], 80),
+        "unit": unit,
+        "divisor": divisor,
+        "span": span,
+        "origin": origin,
+        "strings": strings.texts,
+        "entries": drawn,
+        "note": None if len(drawn) == ranks else f"{len(drawn):,} of {ranks:,} ranks are drawn.",
+    }
+
+
+def _entry(entry: Json, origin: int, strings: Strings, several: bool) -> Json:
+    lanes = sorted(entry["lanes"], key=lambda lane: (_ORDER.get(lane["kind"], 3), str(lane["stream"]), lane["row"]))
+    packed = [_lane(lane, entry, origin, strings) for lane in lanes if lane["segments"]]
+    exposed, idle = entry["exposed"], entry["idle"]
+    copies = entry.get("exposed_copy")
+    if copies is None:
+        copies = _exposed_copies(lanes, exposed)
+    return {
+        "name": rank_label(entry, several),
+        "rank": entry["rank"],
+        "start": entry["start_ns"] - origin,
+        "end": entry["end_ns"] - origin,
+        "lanes": packed,
+        "exposed": _flat(exposed, origin),
+        "copies": _flat(copies, origin),
+        "idle": _flat(idle, origin),
+    }
+
+
+def _lane(lane: Json, entry: Json, origin: int, strings: Strings) -> Json:
+    segments = sorted(lane["segments"], key=lambda segment: segment["start_ns"])
+    if len(segments) > MOST_SEGMENTS_A_LANE:
+        segments = coarser(segments, (entry["end_ns"] - entry["start_ns"]) // MOST_SEGMENTS_A_LANE)
+    add = strings.add
+    first, last = entry["start_ns"], entry["end_ns"]
+    columns: dict[str, list[int]] = {
+        "start": [max(s["start_ns"], first) - origin for s in segments],
+        "end": [min(s["end_ns"], last) - origin for s in segments],
+        "label": [add(clean(s["label"])) for s in segments],
+        "count": [s["count"] for s in segments],
+        "busy": [s["duration_ns"] for s in segments],
+        "time": [add(format_ns(s["duration_ns"])) for s in segments],
+    }
+    if lane["kind"] == "comm":
+        columns["op"] = [add(clean(s["op"], 60)) for s in segments]
+        columns["group"] = [add(clean(s["group"], 80)) for s in segments]
+        columns["size"] = [add(format_bytes(s["size_bytes"])) for s in segments]
+        columns["exposed"] = [add(format_ns(s["exposed_ns"])) for s in segments]
+    name = f"{_KINDS.get(lane['kind'], clean(lane['kind'], 20))} {clean(lane['stream'], 12)}"
+    return {"kind": lane["kind"], "name": name, "row": lane["row"], **columns}
+
+
+def coarser(segments: list[Json], gap_ns: int) -> list[Json]:
+    """Neighbours of a lane that start within ``gap_ns`` of each other's start become one segment; counts add up."""
+    out: list[Json] = []
+    for segment in segments:
+        last = out[-1] if out else None
+        if last is None or segment["start_ns"] - last["start_ns"] >= gap_ns:
+            out.append(dict(segment))
+            continue
+        last["end_ns"] = max(last["end_ns"], segment["end_ns"])
+        last["count"] += segment["count"]
+        last["duration_ns"] += segment["duration_ns"]
+        for key in ("op", "group", "label"):
+            last[key] = last[key] if last[key] == segment[key] else "several"
+        for key in ("size_bytes", "exposed_ns"):
+            last[key] = None if last[key] is None or segment[key] is None else last[key] + segment[key]
+    return out
+
+
+def _flat(stretches: list[list[int]], origin: int) -> list[int]:
+    """``[start, end, start, end, ...]``; of more than ``MOST_STRETCHES`` the longest are kept."""
+    if len(stretches) > MOST_STRETCHES:
+        longest = sorted(range(len(stretches)), key=lambda i: stretches[i][0] - stretches[i][1])[:MOST_STRETCHES]
+        stretches = [stretches[i] for i in sorted(longest)]
+    return [bound - origin for stretch in stretches for bound in stretch]
+
+
+def _exposed_copies(lanes: list[Json], exposed: list[list[int]]) -> list[list[int]]:
+    """Copies outside compute and exposed communication, from the segments drawn."""
+    copies = _covered(lanes, "copy") - _covered(lanes, "compute") - _set([tuple(pair) for pair in exposed])
+    return [[int(a), int(b)] for a, b in zip(copies.starts, copies.ends, strict=True)]
+
+
+def _covered(lanes: list[Json], kind: str) -> IntervalSet:
+    return _set([(s["start_ns"], s["end_ns"]) for lane in lanes if lane["kind"] == kind for s in lane["segments"]])
+
+
+def _set(pairs: list[tuple[int, ...]]) -> IntervalSet:
+    bounds = np.array(pairs, dtype=np.int64).reshape(-1, 2)
+    return union(bounds[:, 0], bounds[:, 1])

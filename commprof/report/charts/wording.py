@@ -1,0 +1,84 @@
+"""The words around the numbers: what a share is a share of, which ranks, and trace strings made fit to show."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from commprof.units import format_share
+
+Json = dict[str, Any]
+
+STEP = "step time"
+WINDOW = "window"
+COMM = "communication time"
+
+NO_STEP_MARKS = "window"
+"""Name of the only step entry of a rank whose trace has no step marks."""
+
+_LONGEST = 240
+
+
+def clean(text: object, longest: int = _LONGEST) -> str:
+    """``text`` as one line that is safe to show: control and other unprintable characters become U+FFFD.
+
+    A name longer than ``longest`` characters keeps its beginning and its end, where kernel names differ.
+    """
+    if text is None:
+        return "n/a"
+    line = str(text)
+    if len(line) > longest:
+        tail = longest // 4
+        line = f"{line[: longest - tail - 1]}…{line[-tail:]}"
+    if line.isprintable():
+        return line
+    return "".join(c if c.isprintable() else " " if c in "\n\t" else "\N{REPLACEMENT CHARACTER}" for c in line)
+
+
+def has_step_marks(report: Json) -> bool:
+    """Whether any rank has a window of a marked step; if none has, no figure is called "per step"."""
+    return any(step["name"] != NO_STEP_MARKS for rank in report["ranks"] for step in rank["steps"])
+
+
+def time_base(report: Json) -> str:
+    """What shares of a window are shares of: ``step time``, or ``window`` for traces without step marks."""
+    return STEP if has_step_marks(report) else WINDOW
+
+
+def share_of(share: float | None, whole: str) -> str:
+    """``30.0 % of step time``; a share always says of what; ``n/a`` for ``None``."""
+    return "n/a" if share is None else f"{format_share(share)} of {whole}"
+
+
+def ratio(part: int | None, whole: int | None) -> float | None:
+    """``part / whole``; ``None`` where either is unknown or the whole is empty."""
+    return None if part is None or not whole else part / whole
+
+
+def rank_ranges(ranks: Iterable[int]) -> str:
+    """``0–5, 7`` for 0, 1, 2, 3, 4, 5, 7."""
+    runs: list[list[int]] = []
+    for rank in sorted(ranks):
+        if runs and rank == runs[-1][1] + 1:
+            runs[-1][1] = rank
+        else:
+            runs.append([rank, rank])
+    return ", ".join(str(a) if a == b else f"{a}–{b}" if b > a + 1 else f"{a}, {b}" for a, b in runs)
+
+
+def count(number: int | None, one: str, many: str | None = None) -> str:
+    """``1 rank``, ``1,024 ranks``; ``n/a`` for ``None``."""
+    if number is None:
+        return "n/a"
+    return f"{number:,} {one if number == 1 else many or one + 's'}"
+
+
+def rank_label(row: Json, several_devices: bool) -> str:
+    """``rank 3``, or ``rank 3 · device 1`` where a rank's file holds several devices."""
+    return f"rank {row['rank']} · device {row['device']}" if several_devices else f"rank {row['rank']}"
+
+
+def has_several_devices(rows: Iterable[Json]) -> bool:
+    """Whether some rank has more than one row, so that its rows need the device to tell them apart."""
+    ranks = [row["rank"] for row in rows]
+    return len(ranks) != len(set(ranks))

@@ -1,0 +1,147 @@
+"""The words of the report explained, and the background that helps to read it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Term:
+    """``slug`` is the anchor in the page, ``text`` one short paragraph."""
+
+    slug: str
+    term: str
+    text: str
+
+
+MEASURED = (
+    Term(
+        "compute",
+        "Compute",
+        "Time during which at least one kernel runs that is neither communication nor a copy. Kernels that overlap "
+        "count once. Kernels that fuse compute and communication count as compute and are listed apart.",
+    ),
+    Term(
+        "communication",
+        "Communication",
+        "Time during which at least one collective or point-to-point kernel is on the device. It lasts from the "
+        "moment the kernel starts to the moment it ends, so it holds waiting for late ranks as well as transfer. In "
+        "runs on CPUs (gloo) it also includes queueing.",
+    ),
+    Term(
+        "exposed",
+        "Exposed communication",
+        "Communication while this rank computes nothing. Only this part makes a step longer, and only this part "
+        "can be won back by better overlap.",
+    ),
+    Term(
+        "overlap",
+        "Overlap",
+        "Communication hidden behind compute. The overlap ratio is overlap divided by communication time; it does "
+        "not exist where there is no communication.",
+    ),
+    Term(
+        "exposed-copies",
+        "Exposed copies",
+        "Memory copies and fills outside compute and outside communication.",
+    ),
+    Term(
+        "idle",
+        "Idle",
+        "The rest: no compute, no communication, no copy. Compute, exposed communication, exposed copies and idle "
+        "add up to the step, to the nanosecond.",
+    ),
+    Term(
+        "step",
+        "Step and window",
+        "A step runs on the device's own timeline: from the first compute kernel on the main stream that was launched "
+        "inside one step mark to the first one of the next. A trace without step marks has one window, and "
+        "nothing is then called per step.",
+    ),
+    Term(
+        "open",
+        "Open step",
+        "The last step of a capture has no successor to end it, so it lacks the gap and the communication before "
+        "the next step. Means leave it out where a closed step exists.",
+    ),
+    Term(
+        "incomplete",
+        "Incomplete step",
+        "A step in which kernels were launched that the capture no longer recorded.",
+    ),
+    Term(
+        "exposed-call",
+        "Exposed time of one call",
+        "Exposed time is shared out among the calls that run at that moment and that end before compute goes on. "
+        "The shares of all calls add up to the exposed communication of the rank.",
+    ),
+    Term(
+        "waiting",
+        "Waiting and transfer",
+        "In a collective that nobody can finish before the last rank has entered, the shortest duration over "
+        "all ranks is transfer; what a rank spends beyond it is waiting for others. With one rank alone the two "
+        "cannot be told apart.",
+    ),
+    Term(
+        "busbw",
+        "Bus bandwidth",
+        "Bytes divided by transfer time, multiplied by what the algorithm sends per byte (2(N-1)/N for an "
+        "all-reduce), so that operations and group sizes compare with the speed of the link. 1 GB/s is "
+        "1,000,000,000 bytes per second.",
+    ),
+    Term(
+        "na",
+        "n/a",
+        "Not measurable from this input. It is not zero; the notes say why.",
+    ),
+)
+
+BACKGROUND = (
+    Term(
+        "all-reduce",
+        "All-reduce is two steps",
+        "An all-reduce is a reduce-scatter followed by an all-gather. On a ring of N ranks each step moves "
+        "(N-1)/N of the tensor, so every rank sends 2(N-1)/N of it: 1 times its size with two ranks, nearly 2 "
+        "times with many.",
+    ),
+    Term(
+        "ddp",
+        "Data parallel (DDP)",
+        "Every rank holds the whole model and all-reduces the gradients. Buckets are sent while the backward pass "
+        "still computes, so almost all of it can hide, except the last bucket: its gradients come last and "
+        "nothing is left to hide it.",
+    ),
+    Term(
+        "zero2",
+        "ZeRO-1 and ZeRO-2",
+        "Gradients are reduce-scattered, which is half the traffic of an all-reduce; the updated parameters are "
+        "then all-gathered, which is the other half. The total equals DDP's; what falls is memory.",
+    ),
+    Term(
+        "zero3",
+        "ZeRO-3 and FSDP",
+        "Parameters are sharded too, so they are gathered in the forward pass and again in the backward pass: "
+        "1.5 times the traffic of DDP. It hides well if each layer is gathered while the layer before it computes.",
+    ),
+    Term(
+        "tp",
+        "Tensor parallel",
+        "Each layer is split across ranks, and the result is needed before the next layer can begin. This "
+        "communication lies on the critical path and cannot fully hide, so the group belongs inside one NVLink "
+        "domain.",
+    ),
+    Term(
+        "pp",
+        "Pipeline parallel",
+        "Only the activations at stage borders travel, which is little. The cost is the bubble: stages wait "
+        "while the pipeline fills and drains.",
+    ),
+    Term(
+        "ratio",
+        "Compute against communication",
+        "Whether communication can hide is a matter of how much compute there is per byte sent. Faster GPUs "
+        "shrink the compute and leave the bytes, and since GPUs have grown faster than networks, the same job "
+        "becomes more bound by communication with each generation. Larger batches per rank, fewer bytes and "
+        "faster links go against it.",
+    ),
+)

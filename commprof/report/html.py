@@ -1,0 +1,144 @@
+"""One self-contained HTML file from the view dict: opens from disk, loads nothing, runs only its own two scripts.
+
+The page holds Plotly's own bundle once. A content security policy in the page allows its two scripts by their hash,
+so a string of a trace that slipped through the escaping still could not run.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import hashlib
+import importlib.util
+import sys
+from pathlib import Path
+from typing import Any
+
+import jinja2
+from jinja2.bccache import Bucket
+from markupsafe import Markup
+
+from commprof.errors import InputRefused
+from commprof.report.charts import calls, exposure, findings, hero, quality, split, timeline
+from commprof.report.charts.payload import json_for_script
+from commprof.report.charts.wording import clean, time_base
+from commprof.report.glossary import BACKGROUND, MEASURED
+
+_TEMPLATES = Path(__file__).parent / "templates"
+_SCRIPTS = ("page.js", "tables.js", "split.js", "timeline.js", "start.js")
+_STYLES = ("theme.css", "page.css", "sections.css")
+
+_GAP = "\x1f"
+"""Stands for Plotly in the rendered template; no other text of the page can hold a control character."""
+
+_NO_CONTROL = bytes(byte for byte in range(256) if byte == 10 or 32 <= byte != 127)
+
+
+class _CompiledBeside(jinja2.FileSystemBytecodeCache):
+    """Compiled templates beside their sources, as Python keeps its own: compiling takes longer than the report.
+
+    Nothing is written without leave to write there, or with ``PYTHONDONTWRITEBYTECODE``.
+    """
+
+    def dump_bytecode(self, bucket: Bucket) -> None:
+        if sys.dont_write_bytecode:
+            return
+        with contextlib.suppress(OSError):
+            Path(self.directory).mkdir(exist_ok=True)
+            super().dump_bytecode(bucket)
+
+
+def render_html(view: dict[str, Any]) -> str:
+    """The report as the text of one HTML file, at most 10 MB.
+
+    Two renders of one view are identical; of two views that differ in ``created`` alone, only that time differs.
+    Raises ``InputRefused`` when the plotly package is not installed.
+    """
+    return b"".join(_pieces(view)).decode()
+
+
+def write_html(view: dict[str, Any], path: str | Path) -> None:
+    """Write the report to ``path`` (UTF-8); missing folders on the way are made."""
+    pieces = _pieces(view)
+    target = Path(path)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with target.open("wb") as file:
+        file.writelines(pieces)
+
+
+def _pieces(view: dict[str, Any]) -> tuple[bytes, bytes, bytes]:
+    """The page before Plotly, Plotly, and the page after it; Plotly's megabytes never pass through the template."""
+    report = view["report"]
+    base = time_base(report)
+    split_data, timeline_data, calls_data = split.split_chart(report), timeline.timeline(view), calls.calls(report)
+    plotly = _plotly_script()
+    own_script = f'"use strict";\n(() => {{\n{_joined(_SCRIPTS)}}})();\n'
+    page = {
+        "title": f"{clean(report['input']['path'], 80)} · commprof",
+        "path": clean(report["input"]["path"], 120),
+        "version": clean(report["commprof_version"], 20),
+        "created": clean(view["created"], 40),
+        "base": base,
+        "hero": hero.hero(view),
+        "findings": findings.findings(report, base),
+        "split": split_data,
+        "split_table": split.split_table(report),
+        "timeline": timeline_data,
+        "exposure": exposure.exposure(report, base),
+        "groups": exposure.groups(report),
+        "calls": calls_data,
+        "no_calls": report["collectives"] is None,
+        "quality": quality.quality(report),
+        "glossary": (("Measured here", MEASURED), ("Background", BACKGROUND)),
+        "data": {
+            "split": json_for_script(split_data),
+            "timeline": json_for_script(timeline_data),
+            "calls": json_for_script(calls_data),
+        },
+        "style": Markup(_joined(_STYLES)),
+        "script": Markup(own_script),
+        "plotly": Markup(_GAP),
+        "policy": _policy(plotly, own_script.encode()),
+    }
+    before, gap, after = _template().render(page).partition(_GAP)
+    assert gap
+    return before.encode("utf-8", "replace"), plotly, after.encode("utf-8", "replace")
+
+
+def _template() -> jinja2.Template:
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(_TEMPLATES),
+        autoescape=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        undefined=jinja2.StrictUndefined,
+        bytecode_cache=_CompiledBeside(str(_TEMPLATES / "__pycache__"), "%s.jinja"),
+    )
+    return environment.get_template("report.html.j2")
+
+
+def _joined(names: tuple[str, ...]) -> str:
+    return "\n".join((_TEMPLATES / name).read_text(encoding="utf-8") for name in names)
+
+
+def _plotly_script() -> bytes:
+    """Plotly's bundle, found without importing the package, which would take longer than the whole report.
+
+    It is minified, so control characters other than line breaks stand in literals only and can be written as
+    escapes: the page then holds none (C013).
+    """
+    found = importlib.util.find_spec("plotly")
+    places = (found.submodule_search_locations if found else None) or []
+    bundles = [Path(place) / "package_data" / "plotly.min.js" for place in places]
+    if not any(bundle.is_file() for bundle in bundles):
+        raise InputRefused("the package plotly is not installed", hint="pip install 'plotly>=6'")
+    code = next(bundle for bundle in bundles if bundle.is_file()).read_bytes().replace(b"</script", b"<\\/script")
+    for byte in sorted(set(code.translate(None, delete=_NO_CONTROL))):
+        code = code.replace(bytes([byte]), b"\\x%02x" % byte)
+    return code
+
+
+def _policy(*scripts: bytes) -> str:
+    """A content security policy: the given scripts by their hash, styles of the page, and nothing from elsewhere."""
+    hashes = " ".join(f"'sha256-{base64.b64encode(hashlib.sha256(script).digest()).decode()}'" for script in scripts)
+    return f"default-src 'none'; script-src {hashes}; style-src 'unsafe-inline'; img-src data: blob:; base-uri 'none'"

@@ -1,0 +1,312 @@
+// The timeline: the segments in view are drawn as one filled path per colour and drawn again after each zoom; pointing
+// searches the segments themselves, so that it finds what is too small to see.
+function startTimeline() {
+  const given = data("timeline");
+  if (!given) return () => null;
+  const chart = byId("chart-timeline");
+  const tip = byId("tip");
+  const pick = byId("timeline-pick");
+  const { divisor, strings, span } = given;
+  const entries = given.entries;
+  entries.forEach((entry) => entry.lanes.forEach((lane) => { lane.pieces = piecesOf(lane, entry.exposed); }));
+  const home = [Math.min(...entries.map((entry) => entry.start)), span];
+  let range = home.slice();
+  let rows = [];
+  let focus = null;
+
+  // A lane of communication in pieces [start, end, role]: exposed where no compute runs on the rank.
+  function piecesOf(lane, exposed) {
+    const pieces = [];
+    const role = lane.kind === "comm" ? "hidden" : lane.kind;
+    let at = 0;
+    for (let i = 0; i < lane.start.length; i += 1) {
+      let start = lane.start[i];
+      const end = lane.end[i];
+      // Sparse segments stand for many small kernels and are drawn paler.
+      const thin = lane.busy[i] < 0.5 * (end - start) ? 1 : 0;
+      if (lane.kind === "comm") {
+        while (at > 0 && exposed[2 * at - 1] > start) at -= 1;
+        while (2 * at < exposed.length && exposed[2 * at + 1] <= start) at += 1;
+        for (let j = at; 2 * j < exposed.length && exposed[2 * j] < end; j += 1) {
+          const from = Math.max(start, exposed[2 * j]);
+          const to = Math.min(end, exposed[2 * j + 1]);
+          if (from > start) pieces.push([start, from, role, thin]);
+          pieces.push([from, to, "exposed", thin]);
+          start = to;
+        }
+      }
+      if (start < end) pieces.push([start, end, role, thin]);
+    }
+    return pieces;
+  }
+
+  function pairs(flat, role) {
+    const out = [];
+    for (let i = 0; i < flat.length; i += 2) out.push([flat[i], flat[i + 1], role, 0]);
+    return out;
+  }
+
+  // The rows from top to bottom; y counts downwards in units of one plain row.
+  function arrange() {
+    const chosen = !pick || pick.value === "all" ? entries : [entries[Number(pick.value)]];
+    const tight = chosen.length > 4;
+    rows = [];
+    let y = 0;
+    for (const entry of chosen) {
+      const strip = [[entry.start, entry.end, "compute", 0], ...pairs(entry.idle, "idle"),
+        ...pairs(entry.copies, "copy"), ...pairs(entry.exposed, "exposed")];
+      rows.push({ name: `<b>${entry.name}</b>`, y, height: tight ? 0.8 : 0.62, layers: strip, entry });
+      y += tight ? 0.95 : 0.85;
+      for (const lane of entry.lanes) {
+        const height = lane.kind === "copy" || tight ? 0.55 : 0.82;
+        rows.push({ name: lane.row ? "" : lane.name, y, height, lane, layers: lane.pieces, entry });
+        y += height + 0.14;
+      }
+      y += tight ? 0.3 : 0.55;
+    }
+    return { rows, height: y - 0.3, unit: tight ? 20 : 30 };
+  }
+
+  // The pieces in view. Short ones keep their true width, so that many of them blend to the right density; a piece
+  // that stands alone becomes at least three quarters of a pixel wide, so that it can be seen.
+  function visible(layers, pixel) {
+    const out = [];
+    let before = -Infinity;
+    layers.forEach(([start, end, role, thin], i) => {
+      const next = i + 1 < layers.length ? layers[i + 1][0] : Infinity;
+      if (end > range[0] && start < range[1]) {
+        const alone = end - start < pixel && start - before > 2 * pixel && next - end > 2 * pixel;
+        out.push([start, alone ? start + 0.75 * pixel : end, thin ? `${role} thin` : role]);
+      }
+      before = end;
+    });
+    return out;
+  }
+
+  const ROLES = ["compute thin", "compute", "hidden thin", "hidden", "copy thin", "copy", "idle", "exposed thin", "exposed"];
+
+  function traces(width) {
+    const pixel = (range[1] - range[0]) / width;
+    const paths = Object.fromEntries(ROLES.map((role) => [role, { x: [], y: [] }]));
+    for (const row of rows) {
+      for (const [start, end, role] of visible(row.layers, pixel)) {
+        const path = paths[role] || paths.compute;
+        const from = start / divisor;
+        const to = end / divisor;
+        path.x.push(from, from, to, to, from, null);
+        path.y.push(row.y, row.y + row.height, row.y + row.height, row.y, row.y, null);
+      }
+    }
+    const filled = ROLES.filter((role) => paths[role].x.length).map((role) => {
+      const [name, thin] = role.split(" ");
+      return {
+        type: "scatter", mode: "lines", fill: "toself", hoverinfo: "skip", line: { width: 0, simplify: false },
+        fillcolor: token(`--${name}`), opacity: thin ? 0.5 : 1, ...paths[role],
+      };
+    });
+    return [...filled, labels(pixel)];
+  }
+
+  // Names inside the communication that is wide enough to hold them.
+  function labels(pixel) {
+    const trace = { type: "scatter", mode: "text", hoverinfo: "skip", x: [], y: [], text: [], textfont: { size: 11.5, color: [] } };
+    for (const row of rows) {
+      if (!row.lane || row.lane.kind !== "comm" || row.height < 0.7) continue;
+      const { start, end, op, size, count } = row.lane;
+      for (let i = 0; i < start.length; i += 1) {
+        const from = Math.max(start[i], range[0]);
+        const to = Math.min(end[i], range[1]);
+        const room = (to - from) / pixel;
+        const name = count[i] > 1 ? `${count[i]} calls` : strings[op[i]];
+        const long = count[i] > 1 ? name : `${name} ${strings[size[i]]}`;
+        const text = [long, name].find((words) => words.length * 6.6 + 10 < room);
+        if (!text) continue;
+        trace.x.push((from + to) / 2 / divisor);
+        trace.y.push(row.y + row.height / 2);
+        trace.text.push(plain(text));
+        trace.textfont.color.push(token(exposedAt(row, (from + to) / 2) ? "--on-exposed" : "--ink"));
+      }
+    }
+    return trace;
+  }
+
+  // Plotly reads a little markup in texts; names of a trace are plain text.
+  const plain = (text) => text.replace(/&/g, "&amp;").replace(/</g, "&lt;").replace(/>/g, "&gt;");
+
+  function exposedAt(row, time) {
+    const flat = row.entry.exposed;
+    for (let i = 0; i < flat.length; i += 2) if (flat[i] <= time && time < flat[i + 1]) return true;
+    return false;
+  }
+
+  function draw() {
+    const { height, unit } = arrange();
+    const width = Math.max(200, chart.clientWidth - 150);
+    Plotly.react(chart, traces(width), layout({
+      height: height * unit + 60,
+      dragmode: "zoom",
+      hovermode: false,
+      xaxis: axis({
+        range: range.map((time) => time / divisor), title: { text: `${given.unit} from the start` },
+        minallowed: home[0] / divisor, maxallowed: home[1] / divisor,
+      }),
+      yaxis: axis({
+        range: [height, -0.15], fixedrange: true, showgrid: false, ticks: "",
+        tickvals: rows.map((row) => row.y + row.height / 2), ticktext: rows.map((row) => (row.lane ? plain(row.name) : row.name)),
+      }),
+      shapes: marker(),
+    }), { ...CONFIG, doubleClick: false });
+  }
+
+  function marker() {
+    if (!focus) return [];
+    const { row, index } = focus;
+    return [{
+      type: "rect", x0: row.lane.start[index] / divisor, x1: row.lane.end[index] / divisor,
+      y0: row.y - 0.05, y1: row.y + row.height + 0.05, line: { color: token("--ink"), width: 2 },
+    }];
+  }
+
+  function look(from, to) {
+    const least = Math.max(span / 1e6, 20);
+    const wide = Math.min(Math.max(to - from, least), home[1] - home[0]);
+    const start = Math.min(Math.max(from, home[0]), home[1] - wide);
+    range = [start, start + wide];
+    hide();
+    draw();
+  }
+
+  function zoom(factor) {
+    const middle = (range[0] + range[1]) / 2;
+    const half = ((range[1] - range[0]) * factor) / 2;
+    look(middle - half, middle + half);
+  }
+
+  // What lies under a pixel: row by position, segment by binary search, within three pixels.
+  function find(event) {
+    const full = chart._fullLayout;
+    const box = chart.getBoundingClientRect();
+    const time = full.xaxis.p2d(event.clientX - box.left - full.margin.l) * divisor;
+    const y = full.yaxis.p2d(event.clientY - box.top - full.margin.t);
+    const row = rows.find((each) => y >= each.y && y < each.y + each.height);
+    if (!row || !row.lane || time < range[0] || time > range[1]) return null;
+    const { start, end } = row.lane;
+    let [low, high] = [0, start.length];
+    while (low < high) {
+      const middle = (low + high) >> 1;
+      if (start[middle] <= time) low = middle + 1; else high = middle;
+    }
+    const slack = (3 * (range[1] - range[0])) / full.xaxis._length;
+    if (low > 0 && time < end[low - 1]) return { row, index: low - 1 };
+    const near = [low - 1, low].filter((i) => i >= 0 && i < start.length)
+      .map((i) => [Math.max(start[i] - time, time - end[i]), i]).sort((a, b) => a[0] - b[0])[0];
+    return near && near[0] < slack ? { row, index: near[1] } : null;
+  }
+
+  function show(hit, x, y) {
+    const { lane, entry } = hit.row;
+    const i = hit.index;
+    const calls = lane.count[i];
+    const facts = [["Rank", entry.name.replace("rank ", "")], ["Duration", strings[lane.time[i]]]];
+    if (lane.kind === "comm") {
+      facts.push(["Exposed", strings[lane.exposed[i]]], ["Size", strings[lane.size[i]]], ["Group", strings[lane.group[i]]]);
+    }
+    const title = lane.kind === "comm" ? strings[lane.op[i]] : lane.name;
+    const list = element("dl");
+    for (const [name, value] of facts) list.append(element("dt", name), element("dd", value));
+    tip.replaceChildren(element("b", calls > 1 ? `${calls.toLocaleString("en")} kernels, ${title}` : title), list,
+      element("span", strings[lane.label[i]], "path"));
+    tip.hidden = false;
+    const parent = tip.offsetParent.getBoundingClientRect();
+    const left = Math.min(Math.max(x + 14, 8), document.documentElement.clientWidth - tip.offsetWidth - 8);
+    const below = y + 18 + tip.offsetHeight < window.innerHeight;
+    tip.style.left = `${left - parent.left}px`;
+    tip.style.top = `${(below ? y + 18 : y - tip.offsetHeight - 14) - parent.top}px`;
+  }
+
+  function hide() {
+    tip.hidden = true;
+    if (focus) {
+      focus = null;
+      return true;
+    }
+    return false;
+  }
+
+  function reveal(row, index) {
+    focus = { row, index };
+    draw();
+    const full = chart._fullLayout;
+    const box = chart.getBoundingClientRect();
+    const x = box.left + full.margin.l + full.xaxis.d2p(Math.max(row.lane.start[index], range[0]) / divisor);
+    const y = box.top + full.margin.t + full.yaxis.d2p(row.y + row.height);
+    show(focus, x, y);
+  }
+
+  // Arrow keys walk over the calls of all communication lanes in order of start.
+  function step(by) {
+    const calls = [];
+    for (const row of rows) {
+      if (row.lane && row.lane.kind === "comm") row.lane.start.forEach((start, index) => calls.push([start, row, index]));
+    }
+    if (!calls.length) return;
+    calls.sort((a, b) => a[0] - b[0] || a[1].y - b[1].y);
+    const now = focus ? calls.findIndex((call) => call[1].y === focus.row.y && call[2] === focus.index) : -1;
+    const next = focus ? Math.min(Math.max(now + by, 0), calls.length - 1)
+      : Math.max(calls.findIndex((call) => call[0] >= range[0]), 0);
+    const [start, row, index] = calls[next];
+    const end = row.lane.end[index];
+    if (start < range[0] || end > range[1]) {
+      const wide = Math.max(range[1] - range[0], (end - start) * 1.5);
+      const from = Math.min(Math.max((start + end - wide) / 2, home[0]), Math.max(home[1] - wide, home[0]));
+      range = [from, Math.min(from + wide, home[1])];
+    }
+    reveal(row, index);
+  }
+
+  const keys = {
+    ArrowRight: () => step(1), ArrowLeft: () => step(-1),
+    "+": () => zoom(0.5), "=": () => zoom(0.5), "-": () => zoom(2), 0: () => look(...home), Escape: () => hide() && draw(),
+  };
+  drawn(draw);
+  chart.addEventListener("pointermove", (event) => {
+    if (event.buttons) return void (tip.hidden = true);
+    const hit = find(event);
+    if (hit) show(hit, event.clientX, event.clientY); else tip.hidden = true;
+  });
+  chart.addEventListener("pointerleave", () => { tip.hidden = true; });
+  chart.addEventListener("keydown", (event) => {
+    const action = !event.ctrlKey && !event.metaKey && !event.altKey && keys[event.key];
+    if (!action) return;
+    event.preventDefault();
+    action();
+  });
+  chart.on("plotly_relayout", (change) => {
+    if ("xaxis.range[0]" in change) look(change["xaxis.range[0]"] * divisor, change["xaxis.range[1]"] * divisor);
+    else if ("xaxis.range" in change) look(...change["xaxis.range"].map((time) => time * divisor));
+  });
+  chart.on("plotly_doubleclick", () => look(...home));
+  byId("zoom-in").addEventListener("click", () => zoom(0.5));
+  byId("zoom-out").addEventListener("click", () => zoom(2));
+  byId("zoom-reset").addEventListener("click", () => look(...home));
+  if (pick) pick.addEventListener("change", () => { hide(); draw(); });
+
+  // For the table of collectives: what shows this call here, or null if the timeline does not hold it.
+  return (rank, start, duration) => {
+    const from = start - given.origin;
+    const at = entries.findIndex((entry) => entry.rank === rank && from >= entry.start && from < entry.end);
+    if (at < 0) return null;
+    return () => {
+      if (pick && pick.value !== "all") pick.value = String(at);
+      const wide = Math.min(Math.max(duration * 3, (home[1] - home[0]) / 40), home[1] - home[0]);
+      look(from + duration / 2 - wide / 2, from + duration / 2 + wide / 2);
+      byId("timeline").scrollIntoView();
+      chart.focus({ preventScroll: true });
+      for (const row of rows) {
+        if (row.entry !== entries[at] || !row.lane || row.lane.kind !== "comm") continue;
+        const index = row.lane.start.findIndex((each, i) => each <= from && from < row.lane.end[i]);
+        if (index >= 0) return void reveal(row, index);
+      }
+    };
+  };
+}
