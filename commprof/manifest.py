@@ -137,6 +137,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     environment: dict[str, str] = {}
     cores: int | None = None
     flight: tuple[FlightEntry, ...] = ()
+    notes: tuple[str, ...] = ()
 
     @property
     def recorded_indices(self) -> tuple[int, ...]:

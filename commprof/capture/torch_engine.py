@@ -1,0 +1,167 @@
+"""The hook's engine for PyTorch: the Kineto profiler, driven step by step."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import torch
+import torch.autograd.profiler as autograd_profiler
+from torch._C._autograd import _profiler_enabled
+from torch.profiler import ProfilerActivity, record_function
+from torch.profiler.profiler import _KinetoProfile
+
+from commprof.capture.ddp_buckets import describe_ddp
+from commprof.capture.descriptions import mend_descriptions, need_mending
+from commprof.capture.engine import RunFacts, Whereabouts
+from commprof.capture.flight import flight_entries
+from commprof.capture.process_groups import whereabouts
+from commprof.capture.rivals import RivalWatch
+
+T = TypeVar("T")
+
+
+class TorchEngine:
+    """One profiler session at most, of this thread; see ``commprof.capture.engine.Engine``.
+
+    The low-level profiler is used, without its schedule: nothing runs outside the window, and the steps
+    carry the loop's own numbers. Only its export is used, never its Python events.
+    """
+
+    def __init__(self, *, with_stack: bool = False) -> None:
+        self._with_stack = with_stack
+        self._profiler: _KinetoProfile | None = None
+        self._recording = False
+        self._finished = False
+        self._step: Any = None
+        self._info: dict[str, Any] | None = None
+        self._watch = RivalWatch()
+
+    unix_ns = staticmethod(time.time_ns)
+    tick_ns = staticmethod(time.perf_counter_ns)
+
+    def whereabouts(self) -> Whereabouts:
+        return whereabouts()
+
+    def facts(self, model: Any, start_ns: int, stop_ns: int) -> RunFacts:
+        notes: list[str] = []
+        cuda = torch.cuda.is_available()
+        return RunFacts(
+            torch_version=str(torch.__version__),
+            cuda_version=torch.version.cuda,
+            nccl_version=_attempt(_nccl_version, None, "NCCL version", notes) if cuda else None,
+            device=_attempt(torch.cuda.get_device_name, None, "device name", notes) if cuda else None,
+            ddp=_attempt(lambda: describe_ddp(model), (), "DDP buckets", notes),
+            flight=_attempt(lambda: flight_entries(start_ns, stop_ns), (), "Flight Recorder", notes),
+            notes=tuple(notes),
+        )
+
+    def occupied(self) -> bool:
+        # With all threads profiled only the first of the two is set, with another backend (NVTX) the
+        # second too.
+        return bool(getattr(autograd_profiler, "_is_profiler_enabled", False)) or _profiler_enabled()
+
+    def prepare(self) -> None:
+        activities = [ProfilerActivity.CPU]
+        if torch.cuda.is_available():
+            activities.append(ProfilerActivity.CUDA)
+        self._profiler = _KinetoProfile(
+            activities=activities,
+            record_shapes=True,
+            with_stack=self._with_stack,
+            experimental_config=_all_threads(),
+        )
+        self._profiler.prepare_trace()
+
+    def start(self, on_rival: Callable[[], None]) -> None:
+        if self._profiler is None:
+            raise RuntimeError("the profiler was not prepared")
+        self._profiler.start_trace()
+        self._recording = True
+        self._info = _distributed_info(self._profiler)
+        self._watch.begin(on_rival)
+
+    def open_step(self, name: str) -> None:
+        self._step = record_function(name)
+        self._step.__enter__()
+
+    def close_step(self) -> None:
+        step, self._step = self._step, None
+        if step is not None:
+            step.__exit__(None, None, None)
+
+    def stop(self, *, wait_for_device: bool) -> None:
+        self.close_step()
+        self._watch.end()
+        profiler = self._profiler
+        if profiler is None or self._finished:
+            return
+        if not self._recording:
+            self._cancel(profiler)
+            return
+        self._recording = False
+        # To stop or save a session that somebody else ended crashes the process.
+        if not self.occupied():
+            self._profiler = None
+            raise RuntimeError("the profiler was stopped by somebody else")
+        self._end_session(profiler, wait_for_device=wait_for_device)
+        self._finished = True
+
+    def export(self, path: Path) -> None:
+        profiler, self._profiler = self._profiler, None
+        if profiler is None or not self._finished:
+            raise RuntimeError("nothing was recorded")
+        profiler.export_chrome_trace(str(path))
+        if self._info is not None and need_mending(self._info):
+            mend_descriptions(path, self._info)
+
+    def _cancel(self, profiler: _KinetoProfile) -> None:
+        """Undo ``prepare``: a session can be left only by way of a start, which a rival must not suffer."""
+        self._profiler = None
+        if not self.occupied():
+            profiler.start_trace()
+            self._end_session(profiler, wait_for_device=False)
+
+    @staticmethod
+    def _end_session(profiler: _KinetoProfile, *, wait_for_device: bool) -> None:
+        inner = getattr(profiler, "profiler", None)
+        if not wait_for_device and inner is not None:
+            # The profiler synchronises the device that it names here before it stops.
+            inner.use_device = None
+        profiler.stop_trace()
+
+
+def _all_threads() -> Any:
+    """Record every thread, where this release can: else collectives of other threads are lost."""
+    from torch._C._profiler import _ExperimentalConfig
+
+    try:
+        return _ExperimentalConfig(profile_all_threads=True)
+    except TypeError:
+        return None
+
+
+def _distributed_info(profiler: Any) -> dict[str, Any] | None:
+    """What the profiler writes as ``distributedInfo``; ``None`` without a process group."""
+    try:
+        info: dict[str, Any] | None = profiler._get_distributed_info()
+    except Exception:
+        return None
+    return info
+
+
+def _nccl_version() -> str:
+    nccl: Any = torch.cuda.nccl
+    version = nccl.version()
+    return ".".join(str(part) for part in version)
+
+
+def _attempt(read: Callable[[], T], default: T, what: str, notes: list[str]) -> T:
+    """These are private interfaces of PyTorch: a release without one costs that fact and a note, no more."""
+    try:
+        return read()
+    except Exception as error:
+        notes.append(f"{what} not read: {type(error).__name__}: {' '.join(str(error).split())}")
+        return default
