@@ -1,0 +1,50 @@
+"""``commprof synth``: write a simulated run with its truth."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def synth(
+    scenario: Annotated[
+        str,
+        typer.Argument(help="A scenario by name (ddp, fsdp, tp-pp-dp, slow-gpu, ...), a JSON file, or 'list'."),
+    ],
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="New folder for the run.")] = None,
+    ranks: Annotated[int | None, typer.Option("--ranks", help="World size; the scenario's own if left out.")] = None,
+    seed: Annotated[int, typer.Option("--seed", min=0, help="The same seed gives the same bytes.")] = 0,
+    steps: Annotated[int | None, typer.Option("--steps", min=1, help="Steps to simulate.")] = None,
+    real: Annotated[
+        bool, typer.Option("--real", help="The realistic model of collectives instead of the ideal one.")
+    ] = False,
+    jobs: Annotated[int, typer.Option("--jobs", min=1, help="Processes that write files.")] = 1,
+) -> None:
+    """Write a simulated training run: one Kineto trace per rank, and truth.json with what is true about it.
+
+    Example: commprof synth slow-gpu -o runs/slow --ranks 4 --seed 1, then: commprof analyze runs/slow
+    """
+    from dataclasses import replace
+
+    from commprof.errors import UsageError
+    from commprof.synth import PRESETS, preset, read_scenario, write_run
+    from commprof.units import format_bytes
+
+    if scenario == "list":
+        for name in PRESETS:
+            typer.echo(name)
+        return
+    if output is None:
+        raise UsageError("no folder for the run", hint="give one with -o")
+    chosen = read_scenario(Path(scenario)) if scenario.endswith(".json") else preset(scenario)
+    if ranks is not None:
+        chosen = chosen.with_ranks(ranks)
+    if steps is not None:
+        chosen = replace(chosen, steps=steps)
+    if real:
+        chosen = replace(chosen, real=True)
+    written = write_run(chosen, output, seed=seed, jobs=jobs)
+    size = format_bytes(written.bytes_written)
+    typer.echo(f"{len(written.traces)} traces ({size}) and truth.json in {written.folder}")

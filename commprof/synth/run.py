@@ -1,0 +1,138 @@
+"""From a scenario to a folder: one gzipped trace per rank and ``truth.json``."""
+
+from __future__ import annotations
+
+import io
+import multiprocessing
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+
+from isal import igzip
+
+from commprof.errors import CommprofError, InputRefused
+from commprof.synth.clock import clocks, observe
+from commprof.synth.engine import simulate
+from commprof.synth.plan import make_plan
+from commprof.synth.scenario import Scenario
+from commprof.synth.timeline import Timeline
+from commprof.synth.truth import TruthWriter, header
+from commprof.synth.writer import TraceWriter
+
+LEAN_RANKS = 64
+"""Above this many ranks traces are lean and causes are not simulated again, unless asked for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """What :func:`write_run` left behind."""
+
+    folder: Path
+    traces: list[Path]
+    truth: Path
+    bytes_written: int
+
+
+def write_run(
+    scenario: Scenario,
+    folder: Path,
+    *,
+    seed: int = 0,
+    causes: bool | None = None,
+    jobs: int = 1,
+    progress: Callable[[int, int], None] | None = None,
+) -> Written:
+    """Simulate ``scenario`` and write ``rank<r>.json.gz`` for each rank and ``truth.json`` into ``folder``.
+
+    The same scenario and seed give the same bytes. ``causes``: also run without each cause and state the step
+    time (default: up to 64 ranks). ``jobs`` processes write files; ``progress`` is told ranks done and all ranks.
+    Raises ``UsageError`` for an impossible scenario, ``InputRefused`` when the folder cannot be used.
+    """
+    ranks = scenario.ranks
+    plan = make_plan(scenario, seed)
+    _make_folder(folder)
+    timeline = simulate(plan)
+    lean = ranks > LEAN_RANKS
+    job = _Job(timeline, folder, lean)
+    head = header(scenario, plan, seed, causes=not lean if causes is None else causes, timeline=timeline)
+    size = 0
+
+    def rows() -> Iterator[str]:
+        nonlocal size
+        for done, (row, written) in enumerate(_all_ranks(job, ranks, jobs), 1):
+            size += written
+            if progress is not None:
+                progress(done, ranks)
+            yield row
+
+    truth = folder / "truth.json"
+    try:
+        with truth.open("w", encoding="utf-8") as out:
+            job.truth.write(out, head, rows())
+    except OSError as error:
+        raise CommprofError(f"{folder}: {error.strerror or error}") from None
+    return Written(folder, [folder / trace_name(r) for r in range(ranks)], truth, size)
+
+
+def trace_name(rank: int) -> str:
+    """File name of the trace of ``rank``."""
+    return f"rank{rank}.json.gz"
+
+
+class _Job:
+    """What it takes to write one rank; handed to worker processes by forking, not by pickling."""
+
+    def __init__(self, timeline: Timeline, folder: Path, lean: bool) -> None:
+        self.timeline, self.folder, self.lean = timeline, folder, lean
+        self.clocks = clocks(timeline.plan)
+        self.truth = TruthWriter(timeline)
+
+    def __call__(self, rank: int) -> tuple[str, int]:
+        shown = observe(self.timeline.ranks[rank], self.clocks[rank])
+        writer = TraceWriter(self.timeline.plan, rank, shown, lean=self.lean)
+        path = self.folder / trace_name(rank)
+        with path.open("wb") as raw, _gzip(raw) as out:
+            for piece in writer.pieces():
+                out.write(piece.encode())
+        return self.truth.rank_row(rank), path.stat().st_size
+
+
+@contextmanager
+def _gzip(raw: BinaryIO) -> Iterator[io.BufferedIOBase]:
+    # No file name and no time in the header: the same run gives the same bytes.
+    with igzip.IGzipFile(filename="", fileobj=raw, mode="wb", compresslevel=1, mtime=0) as out:  # type: ignore[no-untyped-call]
+        yield out
+
+
+_current: _Job | None = None
+
+
+def _work(rank: int) -> tuple[str, int]:
+    assert _current is not None
+    return _current(rank)
+
+
+def _all_ranks(job: _Job, ranks: int, jobs: int) -> Iterator[tuple[str, int]]:
+    """Rows of all ranks in order, written by ``jobs`` forked processes where the system can fork."""
+    global _current
+    if jobs <= 1 or not hasattr(os, "fork"):
+        yield from map(job, range(ranks))
+        return
+    _current = job
+    try:
+        with multiprocessing.get_context("fork").Pool(jobs) as pool:
+            yield from pool.imap(_work, range(ranks), chunksize=1)
+    finally:
+        _current = None
+
+
+def _make_folder(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        if any(folder.iterdir()):
+            raise InputRefused(f"{folder}: not empty", hint="give a new folder")
+    except OSError as error:
+        raise InputRefused(f"{folder}: {error.strerror or error}") from None

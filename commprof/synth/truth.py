@@ -1,0 +1,173 @@
+"""``truth.json``: what every analysis and diagnosis of a simulated run ought to find."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import asdict, replace
+from typing import Any, TextIO
+
+from commprof.synth.clock import Clock, clocks, observe
+from commprof.synth.engine import simulate
+from commprof.synth.expected import finding, straggler
+from commprof.synth.plan import Plan, make_plan
+from commprof.synth.program import Kind
+from commprof.synth.scenario import Scenario
+from commprof.synth.sweep import RankTruth, Window, rank_truth
+from commprof.synth.timeline import Timeline
+from commprof.synth.timing import factor
+from commprof.synth.waiting import call_truth
+
+FORMAT = "commprof.truth/1"
+
+
+def split_row(window: Window, origin: int) -> dict[str, Any]:
+    """A window as the report shows it: times relative to ``origin``, then the split."""
+    row: dict[str, Any] = {"name": window.name, "start_ns": window.start - origin, "end_ns": window.end - origin}
+    row.update(duration_ns=window.end - window.start, open=window.open, **window.split)
+    row["exposed_blocking_ns"] = row["exposed_comm_ns"] - row["exposed_host_ns"]
+    return row
+
+
+def call_columns(truth: RankTruth, timeline: Timeline, rank: int, origin: int) -> dict[str, Any]:
+    """The collectives of one rank in order of start, as columns."""
+    plan = timeline.plan
+    instructions = plan.program(rank).instructions
+    call_of = timeline.ranks[rank].call_of
+    rows = sorted((w for w in truth.work if w.kind == "comm"), key=lambda w: (w.start, w.stream, w.index))
+    columns: dict[str, list[Any]] = {
+        key: []
+        for key in (
+            "match", "op", "group", "step", "stream", "size_bytes", "bucket", "phase", "start_ns", "duration_ns",
+            "exposed_ns", "sole_ns", "touched_ns", "wait_ns", "transfer_ns", "skew_ns", "end_skew_ns", "last_rank",
+        )
+    }  # fmt: skip
+    for w in rows:
+        ins = instructions[w.index]
+        assert ins.comm is not None
+        call = timeline.calls[call_of[w.index]]
+        known = call_truth(timeline, call)
+        exposure = truth.exposure[w.index]
+        step = f"ProfilerStep#{plan.scenario.first_step + ins.step}" if ins.step >= 0 else None
+        values = (
+            call.number, ins.comm.op, call.group.id, step, w.stream, ins.comm.size_bytes, ins.comm.bucket,
+            ins.comm.phase, w.start - origin, w.end - w.start, exposure.exposed, exposure.sole, exposure.touched,
+            known.waits[rank], known.transfer_ns, known.skew_ns, known.end_skew_ns, known.last,
+        )  # fmt: skip
+        for column, value in zip(columns.values(), values, strict=True):
+            column.append(value)
+    return dict(columns)
+
+
+def bytes_per_step(plan: Plan, rank: int) -> dict[str, int]:
+    """Bytes that ``rank`` sends per step by axis of the layout: size times bus factor, rounded down per call."""
+    total: dict[str, int] = {}
+    for _, ins in plan.program(rank).launches():
+        if ins.comm is not None and ins.step == plan.scenario.steps - 1:
+            group = plan.group(rank, ins)
+            assert group is not None
+            numerator, denominator = factor(ins.comm.op, len(group.ranks))
+            sent = ins.comm.size_bytes * numerator // denominator
+            total[group.role] = total.get(group.role, 0) + sent
+    return total
+
+
+def step_ns(timeline: Timeline) -> int | None:
+    """Mean step time over ranks and closed steps, on true time; ``None`` with a single step."""
+    lengths = []
+    for rank, times in enumerate(timeline.ranks):
+        truth = rank_truth(timeline.plan, rank, observe(times, Clock()))
+        lengths += [w.end - w.start for w in truth.steps if not w.open]
+    return sum(lengths) // len(lengths) if lengths else None
+
+
+def without_causes(scenario: Scenario, seed: int) -> dict[str, int | None]:
+    """Step time of the same run with one cause taken away: each fault, launch costs, noise, contention."""
+    variants: dict[str, Scenario] = {f.kind: scenario.without(f.kind) for f in scenario.faults}
+    variants["host"] = replace(scenario, launch_ns=0, comm_launch_ns=0, launch_latency_ns=0)
+    if scenario.contention_permille:
+        variants["contention"] = replace(scenario, contention_permille=0)
+    if scenario.noise_permille:
+        variants["noise"] = replace(scenario, noise_permille=0)
+    return {name: step_ns(simulate(make_plan(variant, seed))) for name, variant in variants.items()}
+
+
+def header(scenario: Scenario, plan: Plan, seed: int, *, causes: bool, timeline: Timeline) -> dict[str, Any]:
+    """Everything of the truth that is not a table of one rank."""
+    parts = scenario.parts()
+    groups = [
+        {
+            "name": str(g.id), "description": g.description, "role": g.role, "ranks": list(g.ranks),
+            "crosses_hosts": len({plan.placement.host(r) for r in g.ranks}) > 1,
+            "used": any(
+                ins.comm is not None and plan.group(g.ranks[0], ins) is g
+                for _, ins in plan.program(g.ranks[0]).launches()
+            ),
+        }
+        for g in plan.mesh.groups
+    ]  # fmt: skip
+    return {
+        "format": FORMAT,
+        "seed": seed,
+        "model": "real" if scenario.real else "ideal",
+        "world_size": plan.mesh.world,
+        "scenario": scenario.to_json(),
+        "strategy": {"name": "+".join(parts), "parts": parts, "bytes_per_step": bytes_per_step(plan, 0)},
+        "groups": groups,
+        "faults": [
+            {**asdict(f), "finding": finding(f, plan), "straggler": straggler(f, plan)} for f in scenario.faults
+        ],
+        "step_ns": step_ns(timeline) if causes else None,
+        "step_ns_without": without_causes(scenario, seed) if causes else None,
+    }
+
+
+class TruthWriter:
+    """Writes ``truth.json`` rank by rank, so that no more than one rank's tables are held.
+
+    ``rank_row`` can run in another process: it returns the JSON text of one rank.
+    """
+
+    def __init__(self, timeline: Timeline) -> None:
+        self.timeline = timeline
+        self.clocks = clocks(timeline.plan)
+        starts = [
+            self.clocks[rank].device(min(t for t in times.dev_start if t >= 0))
+            for rank, times in enumerate(timeline.ranks)
+        ]
+        self.origin = min(starts)
+
+    def rank_truth(self, rank: int) -> RankTruth:
+        """Split and exposure of ``rank`` on its own clock."""
+        return rank_truth(self.timeline.plan, rank, observe(self.timeline.ranks[rank], self.clocks[rank]))
+
+    def rank_row(self, rank: int) -> str:
+        """JSON text of the truth of one rank."""
+        plan, truth, clock = self.timeline.plan, self.rank_truth(rank), self.clocks[rank]
+        return json.dumps(
+            {
+                "rank": rank,
+                "host": plan.placement.host(rank),
+                "device": plan.placement.device(rank),
+                "clock_offset_ns": clock.offset_ns,
+                "clock_drift_ppb": clock.drift_ppb,
+                "device_clock_error_ns": clock.device_error_ns,
+                "whole": split_row(truth.whole, self.origin),
+                "steps": [split_row(w, self.origin) for w in truth.steps],
+                "steps_without_window": [{"name": n, "reason": r} for n, r in truth.without_window],
+                "calls": call_columns(truth, self.timeline, rank, self.origin),
+            }
+        )
+
+    def write(self, out: TextIO, head: dict[str, Any], rows: Iterator[str]) -> None:
+        """Write the header and the given rows of ranks as one JSON document."""
+        out.write(json.dumps({**head, "origin_ns": self.origin})[:-1] + ',\n"ranks": [\n')
+        for n, row in enumerate(rows):
+            out.write((",\n" if n else "") + row)
+        out.write("\n]}\n")
+
+
+def launches_per_step(plan: Plan, rank: int) -> tuple[int, int]:
+    """Communication and compute launches of ``rank`` in the last step."""
+    last = [ins for _, ins in plan.program(rank).launches() if ins.step == plan.scenario.steps - 1]
+    return sum(ins.comm is not None for ins in last), sum(ins.kind == Kind.COMPUTE for ins in last)

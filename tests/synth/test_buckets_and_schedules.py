@@ -1,0 +1,69 @@
+"""Bucket layouts against those that torch 2.13 gave, schedules against the papers."""
+
+from __future__ import annotations
+
+import pytest
+
+from commprof.synth.dataparallel import assign_buckets
+from commprof.synth.schedule import schedule
+
+MIB = 1 << 20
+# Eight Linear(1024, 1024) in fp32, gradients ready from the last to the first, bias before weight.
+LINEARS = [((layer, "linear"), n) for layer in reversed(range(8)) for n in (1024, 1024 * 1024)]
+
+
+@pytest.mark.parametrize(
+    ("first", "cap", "expected"),
+    [
+        # rebuilt_bucket_sizes as DistributedDataParallel logged them
+        (1 * MIB, 25 * MIB, [4_198_400, 29_388_800]),
+        (8 * MIB, 8 * MIB, [8_396_800] * 4),
+    ],
+)
+def test_buckets_overshoot_their_cap_as_in_torch(first: int, cap: int, expected: list[int]) -> None:
+    buckets = assign_buckets(LINEARS, first, cap, 4)
+
+    assert [bucket.elements * 4 for bucket in buckets] == expected
+
+
+def text(actions) -> str:
+    return " ".join(f"{'F' if a.forward else 'B'}{a.microbatch}" + ("'" * a.chunk) for a in actions)
+
+
+def test_1f1b_of_three_stages() -> None:
+    # Narayanan et al.: stage s warms up with p - s - 1 forward passes, then one forward, one backward.
+    shown = [text(schedule("1f1b", stage, 3, 4)) for stage in range(3)]
+
+    assert shown == [
+        "F0 F1 F2 B0 F3 B1 B2 B3",
+        "F0 F1 B0 F2 B1 F3 B2 B3",
+        "F0 B0 F1 B1 F2 B2 F3 B3",
+    ]
+
+
+def test_gpipe_of_two_stages() -> None:
+    assert text(schedule("gpipe", 1, 2, 3)) == "F0 F1 F2 B0 B1 B2"
+
+
+def test_interleaved_of_two_stages_with_two_chunks() -> None:
+    # Warm-up (p - s - 1) * 2 + (v - 1) * p: 4 on stage 0, 2 on stage 1; ' marks the second chunk.
+    shown = [text(schedule("interleaved", stage, 2, 4, 2)) for stage in range(2)]
+
+    assert shown == [
+        "F0 F1 F0' F1' F2 B0' F3 B1' F2' B0 F3' B1 B2' B3' B2 B3",
+        "F0 F1 F0' B0' F1' B1' F2 B0 F3 B1 F2' B2' F3' B3' B2 B3",
+    ]
+
+
+@pytest.mark.parametrize(("stages", "microbatches", "chunks"), [(2, 2, 2), (4, 8, 2), (2, 6, 3)])
+def test_interleaved_runs_every_pass_once_and_forward_first(stages: int, microbatches: int, chunks: int) -> None:
+    for stage in range(stages):
+        actions = schedule("interleaved", stage, stages, microbatches, chunks)
+
+        done: set[tuple[int, int]] = set()
+        for action in actions:
+            if action.forward:
+                done.add((action.microbatch, action.chunk))
+            else:
+                assert (action.microbatch, action.chunk) in done
+        assert len(actions) == len(set(actions)) == 2 * microbatches * chunks
