@@ -1,0 +1,175 @@
+"""What crosses from analysis to diagnosis and report: numbers only, exact integers, times on each rank's own clock.
+
+``None`` means "cannot be measured from this trace", never zero.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from commprof.intervals import Int64Array
+from commprof.trace.model import Calls, FileFacts, GroupFacts
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """The exact split of one window (``compute + exposed_comm + exposed_copy + idle == duration``), nanoseconds.
+
+    Start and end are absolute on the rank's clock. The ``*_host`` parts and ``exposed_blocking`` are ``None`` where
+    nothing links device work to its launch, ``overlap_thin`` where the size of the device is not known.
+    """
+
+    start: int
+    end: int
+    compute: int
+    fused: int
+    comm: int
+    overlap: int
+    overlap_comm_copies: int
+    overlap_thin: int | None
+    exposed_comm: int
+    copy: int
+    exposed_copy: int
+    idle: int
+    exposed_host: int | None
+    idle_host: int | None
+
+    @property
+    def duration(self) -> int:
+        """Length of the window."""
+        return self.end - self.start
+
+    @property
+    def overlap_ratio(self) -> float | None:
+        """Share of communication time hidden behind compute; ``None`` without communication."""
+        return self.overlap / self.comm if self.comm else None
+
+    @property
+    def comm_share(self) -> float | None:
+        """Share of the window in which communication is exposed; ``None`` for an empty window."""
+        return self.exposed_comm / self.duration if self.duration else None
+
+    @property
+    def exposed_blocking(self) -> int | None:
+        """Exposed communication that the host did not cause."""
+        return None if self.exposed_host is None else self.exposed_comm - self.exposed_host
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One step window: ``open`` if nothing tells where it ends, ``incomplete`` if the capture cut its kernels."""
+
+    name: str
+    split: Split
+    open: bool = False
+    incomplete: bool = False
+
+
+@dataclass(slots=True, eq=False)
+class DeviceAnalysis:
+    """One device of one rank: split of every window, and the share of each call in its exposed time.
+
+    ``windows`` is ``launch``, ``annotation`` or ``none``. ``compute_stream`` is the main compute stream.
+    """
+
+    device: int
+    windows: str
+    whole: Split
+    steps: list[Step]
+    without_window: list[tuple[str, str]]
+    compute_stream: int | None = None
+
+
+@dataclass(slots=True, eq=False)
+class CallShares:
+    """Exposed time of the calls of one rank, all of shape ``(calls,)`` unless said otherwise, nanoseconds.
+
+    ``sole <= exposed <= touched`` and ``touched + hidden == duration``. ``step`` is the index of the label in
+    ``step_names`` (-1: none). The parts per window are sparse: call ``part_call[i]`` has ``part_ns[i]`` exposed in
+    step ``part_step[i]``.
+    """
+
+    exposed: Int64Array
+    sole: Int64Array
+    touched: Int64Array
+    step: Int64Array
+    part_call: Int64Array
+    part_step: Int64Array
+    part_ns: Int64Array
+    step_names: list[str]
+
+
+@dataclass(slots=True)
+class Coverage:
+    """How much of a rank's device work was understood."""
+
+    device_events: int = 0
+    linked_device_events: int = 0
+    comm_without_metadata: int = 0
+    unknown_dtype: int = 0
+    unknown_collective: int = 0
+    group_unknown: int = 0
+    fused_calls: int = 0
+    clamped_launches: int = 0
+    graph_kernels: int = 0
+    possible_comm_calls: int = 0
+    possible_comm_ns: int = 0
+    kernel_ns: int = 0
+    unnamed_ns: dict[str, int] = field(default_factory=dict)
+
+
+@dataclass(slots=True, eq=False)
+class RankAnalysis:
+    """Everything measured on one rank."""
+
+    file: FileFacts
+    base_ns: int
+    first_ns: int
+    devices: list[DeviceAnalysis]
+    calls: Calls
+    shares: CallShares
+    coverage: Coverage
+    timeline: list[dict[str, Any]]
+    on_cpu: bool
+    world_size: int | None
+    backend: str | None
+    device_name: str | None
+    patterns_used: set[str]
+    warnings: list[str]
+    micro_steps: int | None = None
+
+    @property
+    def rank(self) -> int:
+        return self.file.rank
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """Something a reader must know about the numbers; ``code`` is one of the report contract."""
+
+    code: str
+    message: str
+
+
+@dataclass(slots=True, eq=False)
+class Analysis:
+    """All ranks of one run. ``groups`` are the process groups over all ranks, by identity; ``group_of[r][g]`` is the
+    global index of group ``g`` of the calls of ``ranks[r]``."""
+
+    path: str
+    ranks: list[RankAnalysis]
+    ignored: list[tuple[str, str]]
+    world_size: int | None
+    missing_ranks: list[int]
+    groups: list[GroupFacts]
+    group_of: list[list[int]]
+    group_assumed: bool
+    notes: list[Note]
+    warnings: list[str]
+    capture: dict[str, Any]
+
+    @property
+    def origin_ns(self) -> int:
+        """Earliest device start over all ranks, on the traces' own clocks: zero of the report's times."""
+        return min(rank.base_ns + rank.first_ns for rank in self.ranks)

@@ -1,0 +1,190 @@
+"""One rank from its columns to its numbers; afterwards the columns can be forgotten."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+import numpy as np
+
+from commprof.analysis.attribution import Activity, attribute
+from commprof.analysis.devices import cpu_work, device_work
+from commprof.analysis.hostbound import host_bound
+from commprof.analysis.model import CallShares, Coverage, DeviceAnalysis, RankAnalysis, Step
+from commprof.analysis.split import Splitter
+from commprof.analysis.timeline import timeline
+from commprof.analysis.windows import Marks, Windows, find_windows, incomplete_steps, step_marks
+from commprof.analysis.work import Work
+from commprof.errors import CannotAnswer
+from commprof.intervals import Int64Array
+from commprof.trace.calls import device_calls, graph_rows
+from commprof.trace.classify import Classification, classify
+from commprof.trace.clip import clip_lost_ends
+from commprof.trace.gloo import gloo_calls
+from commprof.trace.links import NONE, launch_rows
+from commprof.trace.model import COMM, NOT_LAUNCHED, Calls, RankTrace
+
+_BLOCKING = re.compile(r"Synchronize|Memcpy")
+
+
+def analyze_rank(
+    rank: RankTrace, patterns: Sequence[re.Pattern[str]] = (), *, with_timeline: bool = True
+) -> RankAnalysis:
+    """Split, windows, calls and their shares of exposed time for one rank.
+
+    Raises :class:`~commprof.errors.CannotAnswer` for a trace without device work.
+    """
+    launches = launch_rows(rank.device, rank.runtime, rank.file.path)
+    marks = step_marks(rank)
+    coverage = Coverage(device_events=len(rank.device), linked_device_events=int((launches != NONE).sum()))
+    if len(rank.device):
+        kinds = classify(rank, launches, patterns)
+        graph = graph_rows(rank, launches)
+        clipped = clip_lost_ends(rank.device, (kinds.kind != COMM) & ~graph)
+        rank.file.repaired["clipped"] += clipped
+        calls = device_calls(rank, kinds, launches)
+        works = device_work(rank, kinds, launches)
+        _cover(coverage, rank, kinds, launches)
+        coverage.graph_kernels = int(graph.sum())
+        used = kinds.patterns_used
+    else:
+        work = cpu_work(rank)
+        if work is None:
+            raise CannotAnswer(
+                f"{rank.file.path}: no GPU kernels in this trace",
+                hint="was ProfilerActivity.CUDA on, and did the recorded steps use the GPU?",
+            )
+        calls, works, used = gloo_calls(rank), [work], set()
+    _count_calls(coverage, calls)
+    return _measure(rank, marks, calls, works, coverage, used, with_timeline)
+
+
+def _measure(
+    rank: RankTrace,
+    marks: Marks,
+    calls: Calls,
+    works: list[Work],
+    coverage: Coverage,
+    patterns_used: set[str],
+    with_timeline: bool,
+) -> RankAnalysis:
+    incomplete = incomplete_steps(rank, marks)
+    blocking = _blocking_rows(rank)
+    shares = _Shares(calls, marks)
+    devices = []
+    lanes = []
+    for work in works:
+        windows = find_windows(work, marks)
+        linked = bool((work.compute_launch != NOT_LAUNCHED).any())
+        splitter = Splitter(work, host_bound(work, rank.runtime, blocking) if linked else None)
+        devices.append(_device(work, windows, splitter, incomplete))
+        shares.add(work, windows)
+        if with_timeline:
+            lanes.append(timeline(rank, work, windows, calls, shares.exposed))
+    first = min(int(work.all_start.min()) for work in works)
+    return RankAnalysis(
+        file=rank.file,
+        base_ns=rank.base_ns,
+        first_ns=first,
+        devices=devices,
+        calls=calls,
+        shares=shares.result(),
+        coverage=coverage,
+        timeline=lanes,
+        on_cpu=not len(rank.device),
+        world_size=rank.world_size,
+        backend=rank.backend,
+        device_name=_device_name(rank, works),
+        patterns_used=patterns_used,
+        warnings=rank.warnings,
+    )
+
+
+def _device(work: Work, windows: Windows, splitter: Splitter, incomplete: set[int]) -> DeviceAnalysis:
+    start = np.array([window.start for window in windows.windows], np.int64)
+    end = np.array([window.end for window in windows.windows], np.int64)
+    whole = splitter.split(np.array([work.all_start.min()]), np.array([work.all_end.max()]))[0]
+    steps = [
+        Step(window.name, split, window.open, window.mark in incomplete)
+        for window, split in zip(windows.windows, splitter.split(start, end), strict=True)
+    ]
+    return DeviceAnalysis(work.device, windows.kind, whole, steps, windows.without, windows.main_stream)
+
+
+class _Shares:
+    """Collects the shares of the calls of all devices of a rank."""
+
+    def __init__(self, calls: Calls, marks: Marks) -> None:
+        count = len(calls)
+        self._calls = calls
+        self._marks = marks
+        self.exposed = np.zeros(count, np.int64)
+        self._sole = np.zeros(count, np.int64)
+        self._touched = np.zeros(count, np.int64)
+        self._step = np.full(count, -1, np.int64)
+        self._parts: list[tuple[Int64Array, Int64Array, Int64Array]] = []
+        self._names = list(marks.names)
+
+    def add(self, work: Work, windows: Windows) -> None:
+        calls = self._calls
+        if not windows.windows or windows.kind == "none":
+            self._names = [window.name for window in windows.windows]
+        mine = np.flatnonzero((calls.device == work.device) & ~calls.fused)
+        kernels = np.concatenate([np.arange(calls.first[i], calls.last[i]) for i in mine.tolist()] or [mine])
+        owner = np.repeat(np.arange(len(mine)), calls.last[mine] - calls.first[mine])
+        activity = Activity(owner, calls.kernel_start[kernels], calls.kernel_end[kernels], len(mine))
+        start = np.array([window.start for window in windows.windows], np.int64)
+        end = np.array([window.end for window in windows.windows], np.int64)
+        found = attribute(activity, work.compute, work.compute_start, start, end)
+        self.exposed[mine], self._sole[mine], self._touched[mine] = found.exposed, found.sole, found.touched
+        index = np.array([max(window.mark, 0) for window in windows.windows], np.int64)
+        self._parts.append((mine[found.part_call], index[found.part_window], found.part_ns))
+        self._label(np.flatnonzero(calls.device == work.device), start, end, index)
+
+    def _label(self, calls: Int64Array, start: Int64Array, end: Int64Array, index: Int64Array) -> None:
+        """The step of the launch, else the window that holds the start."""
+        launched = self._calls.launched[calls]
+        step = np.where(launched == NOT_LAUNCHED, -1, self._marks.step_of(launched)) if len(self._marks.start) else -1
+        begin = self._calls.start[calls]
+        place = np.searchsorted(start, begin, side="right") - 1
+        inside = (place >= 0) & (begin < end[np.maximum(place, 0)]) if len(start) else np.zeros(len(begin), np.bool_)
+        by_window = np.where(inside, index[np.maximum(place, 0)], -1) if len(start) else np.full(len(begin), -1)
+        self._step[calls] = np.where(np.asarray(step) >= 0, step, by_window)
+
+    def result(self) -> CallShares:
+        columns = [np.concatenate(parts) for parts in zip(*self._parts, strict=True)]
+        return CallShares(self.exposed, self._sole, self._touched, self._step, *columns, self._names)
+
+
+def _blocking_rows(rank: RankTrace) -> Int64Array:
+    codes = [code for code, name in enumerate(rank.names) if _BLOCKING.search(name)]
+    return np.flatnonzero(np.isin(rank.runtime.name, codes))
+
+
+def _cover(coverage: Coverage, rank: RankTrace, kinds: Classification, launches: Int64Array) -> None:
+    device = rank.device
+    duration = device.end - device.start
+    kernel = ~device.is_copy_row
+    coverage.kernel_ns = int(duration[kernel].sum())
+    for code in np.unique(device.name[kinds.unnamed]).tolist():
+        coverage.unnamed_ns[rank.names[code]] = int(duration[kinds.unnamed & (device.name == code)].sum())
+    linked = np.flatnonzero(launches != NONE)
+    coverage.clamped_launches = int((rank.runtime.start[launches[linked]] > device.start[linked]).sum())
+    coverage.possible_comm_calls = int(kinds.possible_comm.sum())
+    coverage.possible_comm_ns = int(duration[kinds.possible_comm].sum())
+
+
+def _count_calls(coverage: Coverage, calls: Calls) -> None:
+    comm = ~calls.fused
+    coverage.comm_without_metadata = calls.without_metadata
+    coverage.unknown_dtype = calls.unknown_dtype
+    coverage.unknown_collective = int((comm & (calls.operation == 0)).sum())
+    coverage.group_unknown = int((comm & (calls.group < 0)).sum())
+    coverage.fused_calls = int(calls.fused.sum())
+
+
+def _device_name(rank: RankTrace, works: list[Work]) -> str | None:
+    number = works[0].device
+    if not len(rank.device) or not 0 <= number < len(rank.device_names):
+        return None
+    return rank.device_names[number] or None

@@ -1,0 +1,114 @@
+"""What the arguments of one event say about a collective: operation, elements, type, group, peers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from commprof.trace.events import Args
+from commprof.trace.operations import element_bytes, message_bytes, operation_of
+
+_ROOTED = frozenset({"broadcast", "reduce", "gather", "scatter"})
+
+
+@dataclass(frozen=True, slots=True)
+class CallFacts:
+    """One call as some event describes it; ``None`` is what that event does not say."""
+
+    operation: str
+    elements_in: int | None = None
+    elements_out: int | None = None
+    dtype: str | None = None
+    group_name: str | None = None
+    group_description: str | None = None
+    group_ranks: Any = None
+    group_size: int | None = None
+    sequence: int | None = None
+    peer: int | None = None
+    root: int | None = None
+
+    def size_bytes(self, group_size: int | None) -> int | None:
+        """``S`` of this call (``spec``: section 7) in a group of the given size."""
+        return message_bytes(self.operation, self.elements_in, self.elements_out, self.dtype, group_size)
+
+
+def from_metadata(args: Args) -> CallFacts:
+    """From the collective metadata of a kernel or of a ``record_param_comms`` operator (2023 and later)."""
+    operation = operation_of(str(args.collective))
+    name = args.group_name if args.group_name is not None else args.group_number
+    rooted = operation in _ROOTED
+    return CallFacts(
+        operation=operation,
+        elements_in=_count(args.in_nelems if args.in_nelems is not None else args.in_nelems_2023),
+        elements_out=_count(args.out_nelems if args.out_nelems is not None else args.out_nelems_2023),
+        dtype=args.dtype if isinstance(args.dtype, str) else None,
+        group_name=None if name is None else str(name),
+        group_description=args.group_description if isinstance(args.group_description, str) else None,
+        group_ranks=args.group_ranks,
+        group_size=_count(args.group_size) or None,
+        sequence=_count(args.sequence),
+        # These two are global ranks already; "Rank" would be the peer's place in the group.
+        peer=_count(args.destination_rank if operation == "send" else args.source_rank if operation == "recv" else None),
+        root=_count(args.rank) if rooted else None,
+    )
+
+
+_OUTPUT_FIRST = ("allgather", "reduce_scatter", "alltoall", "gather", "scatter")
+
+
+def from_dims(name: str, args: Args) -> CallFacts:
+    """From the ``Input Dims`` of an annotation (``nccl:*``, ``gloo:*``) or of a ``c10d::*`` operator.
+
+    An annotation shows what the rank gives. An operator shows its arguments: where it has an output of its own,
+    that comes first.
+    """
+    operation = operation_of(name)
+    dims = _decoded(args.dims)
+    kinds = _decoded(args.types)
+    sizes = [_elements(value) for value in dims] if isinstance(dims, list) else []
+    dtype = None
+    for kind in kinds if isinstance(kinds, list) else []:
+        if isinstance(kind, str) and element_bytes(kind) is not None:
+            dtype = kind
+            break
+    short = name.rpartition("::")[2].lstrip("_")
+    if "::" in name and short.startswith(_OUTPUT_FIRST):
+        out, given = (sizes + [None, None])[:2]
+        return CallFacts(operation, given, out, dtype)
+    if "::" not in name:
+        # Annotations list the tensors of a coalesced call one by one.
+        total = sum(size for size in sizes if size) or None
+        return CallFacts(operation, total, None, dtype)
+    return CallFacts(operation, sizes[0] if sizes else None, None, dtype)
+
+
+def _count(value: Any) -> int | None:
+    if isinstance(value, str) and value.strip().isdigit():
+        value = int(value)
+    if isinstance(value, float) and value == value and abs(value) < 1 << 62 and value == int(value):
+        value = int(value)
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 1 << 62:
+        return None
+    return value
+
+
+def _decoded(raw: msgspec.Raw) -> Any:
+    try:
+        return msgspec.json.decode(raw) if len(bytes(raw)) else None
+    except msgspec.MsgspecError:
+        return None
+
+
+def _elements(dims: Any) -> int | None:
+    """Elements of a tensor (list of sides) or of a list of tensors; a tensor without sides is a scalar."""
+    if not isinstance(dims, list):
+        return None
+    if all(isinstance(side, int) for side in dims):
+        product = 1
+        for side in dims:
+            product *= side
+        return product
+    parts = [_elements(part) for part in dims]
+    return None if any(part is None for part in parts) else sum(part for part in parts if part is not None)

@@ -1,0 +1,166 @@
+"""What each device event is: compute, communication or copy, by pattern, metadata, launching operator and name."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from commprof.errors import UsageError
+from commprof.intervals import Int64Array
+from commprof.trace.kernel_names import rule_for
+from commprof.trace.links import NONE, index_spans, rows_launched_under, thread_keys
+from commprof.trace.model import COMM, COMPUTE, COPY, RankTrace
+from commprof.trace.operations import is_call
+
+PARAM_COMMS = "record_param_comms"
+
+_PEER_COPY = re.compile(r"memcpy\s*p(?:to|2)p", re.IGNORECASE)
+_SYMMETRIC_RANGE = re.compile(
+    r"symm_mem::|fused_(?:all_gather_)?(?:scaled_)?matmul|fused_matmul_reduce_scatter|fused_scaled_matmul_reduce_scatter"
+    r"|userbuffers"
+)
+
+
+@dataclass(slots=True, eq=False)
+class Classification:
+    """Kinds of the device events of one rank; every array has the length of its device table.
+
+    ``unnamed`` are kernels that no rule named, ``fused`` compute with communication inside, ``sync`` communication
+    that does nothing but wait. ``operator`` maps a row to the ``record_param_comms`` row that launched it.
+    """
+
+    kind: NDArray[np.int8]
+    fused: NDArray[np.bool_]
+    sync: NDArray[np.bool_]
+    unnamed: NDArray[np.bool_]
+    by_pattern: NDArray[np.bool_]
+    possible_comm: NDArray[np.bool_]
+    operator: dict[int, int] = field(default_factory=dict)
+    patterns_used: set[str] = field(default_factory=set)
+
+
+def compile_patterns(patterns: Sequence[str]) -> list[re.Pattern[str]]:
+    """The user's ``--comm-pattern`` values; raises :class:`UsageError` for one that is no regular expression."""
+    compiled = []
+    for pattern in patterns:
+        try:
+            compiled.append(re.compile(pattern))
+        except re.error as error:
+            raise UsageError(f"--comm-pattern {pattern!r}: {error}", hint="give a Python regular expression") from None
+    return compiled
+
+
+def classify(rank: RankTrace, launches: Int64Array, patterns: Sequence[re.Pattern[str]] = ()) -> Classification:
+    """Decide the kind of every device event (``spec``: section 1, work on a rank)."""
+    device = rank.device
+    result = _by_name(rank)
+    wanted = _param_comms_rows(rank)
+    result.operator = rows_launched_under(wanted, rank.operators, device, rank.runtime, launches)
+    for row in result.operator:
+        if not device.is_copy_row[row] or "memcpy" in rank.names[device.name[row]].lower():
+            _set_comm(result, row)
+    _peer_copies(rank, launches, result)
+    for row, args in device.args.items():
+        if args.collective is not None:
+            _set_comm(result, row)
+    for row in np.flatnonzero(result.kind == COMM).tolist():
+        if _group_of_one(rank, result, row):
+            result.kind[row] = COPY if device.is_copy_row[row] else COMPUTE
+            result.sync[row] = False
+    _by_pattern(rank, patterns, result)
+    return result
+
+
+def _set_comm(result: Classification, row: int) -> None:
+    result.kind[row] = COMM
+    result.fused[row] = False
+    result.unnamed[row] = False
+
+
+def _by_name(rank: RankTrace) -> Classification:
+    device = rank.device
+    names = np.unique(device.name)
+    size = len(rank.names)
+    kind = np.full(size, COMPUTE, np.int8)
+    flags = np.zeros((3, size), np.bool_)
+    fused, sync, unnamed = flags
+    for code in names.tolist():
+        found = rule_for(rank.names[code])
+        if found is None:
+            unnamed[code] = True
+            continue
+        meaning = found[0].kind
+        kind[code] = {"comm": COMM, "sync": COMM, "copy": COPY}.get(meaning, COMPUTE)
+        fused[code] = meaning == "fused"
+        sync[code] = meaning == "sync"
+    kinds = np.where(device.is_copy_row, np.int8(COPY), kind[device.name]).astype(np.int8)
+    kernel = ~device.is_copy_row
+    nothing = np.zeros(len(device), np.bool_)
+    return Classification(
+        kinds, fused[device.name] & kernel, sync[device.name] & kernel, unnamed[device.name] & kernel,
+        nothing.copy(), nothing.copy(),
+    )  # fmt: skip
+
+
+def _param_comms_rows(rank: RankTrace) -> Int64Array:
+    code = next((index for index, name in enumerate(rank.names) if name == PARAM_COMMS), None)
+    if code is None:
+        return np.empty(0, np.int64)
+    rows = np.flatnonzero(rank.operators.name == code)
+    args = rank.operators.args
+    return np.array(
+        [row for row in rows.tolist() if row not in args or is_call(str(args[row].collective or ""))], np.int64
+    )
+
+
+def _peer_copies(rank: RankTrace, launches: Int64Array, result: Classification) -> None:
+    """Peer copies in a range of symmetric memory are communication; without any operator they may be."""
+    device = rank.device
+    peer_names = [code for code in np.unique(device.name).tolist() if _PEER_COPY.search(rank.names[code])]
+    rows = np.flatnonzero(device.is_copy_row & np.isin(device.name, peer_names) & (result.kind == COPY))
+    if not len(rows):
+        return
+    symmetric = {code for code, name in enumerate(rank.names) if _SYMMETRIC_RANGE.search(name)}
+    known_ids = set(rank.operators.external_id.tolist())
+    ranges = [
+        (table, index_spans(table, np.flatnonzero(np.isin(table.name, list(symmetric)))))
+        for table in (rank.operators, rank.annotations)
+    ]
+    everything = index_spans(rank.operators, np.arange(len(rank.operators)))
+    for row in rows.tolist():
+        launch = launches[row]
+        if launch == NONE:
+            result.possible_comm[row] = int(device.external_id[row]) not in known_ids
+            continue
+        thread = int(thread_keys(rank.runtime.pid[[launch]], rank.runtime.tid[[launch]])[0])
+        instant = int(rank.runtime.start[launch])
+        if any(index.innermost(thread, instant) != NONE for _, index in ranges):
+            result.kind[row] = COMM
+        elif everything.innermost(thread, instant) == NONE and int(device.external_id[row]) not in known_ids:
+            result.possible_comm[row] = True
+
+
+def _group_of_one(rank: RankTrace, result: Classification, row: int) -> bool:
+    args = rank.device.args.get(row)
+    if args is None and row in result.operator:
+        args = rank.operators.args.get(result.operator[row])
+    return args is not None and args.group_size == 1
+
+
+
+
+def _by_pattern(rank: RankTrace, patterns: Sequence[re.Pattern[str]], result: Classification) -> None:
+    device = rank.device
+    for pattern in patterns:
+        codes = [code for code in np.unique(device.name).tolist() if pattern.search(rank.names[code])]
+        rows = np.flatnonzero(np.isin(device.name, codes))
+        if len(rows):
+            result.patterns_used.add(pattern.pattern)
+            result.by_pattern[rows] |= result.kind[rows] != COMM
+            for row in rows.tolist():
+                _set_comm(result, row)
+                result.possible_comm[row] = False

@@ -1,0 +1,292 @@
+"""Decoded events to columns, batch by batch; the only place where the shape of an event meets that of a table."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from commprof.intervals import Int64Array
+from commprof.trace.categories import Table, TableByCategory
+from commprof.trace.document import Batch
+from commprof.trace.events import ABSENT, NO_ARGS, Args, Complete, exact_decoder
+from commprof.trace.model import NO_ID, CpuSpans, DeviceEvents, RuntimeCalls
+from commprof.trace.timestamps import EXACT_LIMIT_NS, MISSING, NOT_FINITE, exact_to_ns, to_ns
+
+_SPEAKS_OF_COLLECTIVES = (
+    "record_param_comms", "c10d::", "_c10d_functional", "nccl:", "gloo:", "symm_mem::", "mpi:", "ucc:", "xccl:",
+)  # fmt: skip
+
+
+class Columns:
+    """Collects the complete events of one file into the tables of :mod:`commprof.trace.model`."""
+
+    def __init__(self) -> None:
+        self.names = _Names()
+        self.skipped: Counter[str] = Counter()
+        self.repaired: Counter[str] = Counter()
+        self.ignored = 0
+        self._tables = TableByCategory()
+        self._ids = _Ids()
+        self._columns: dict[Table, dict[str, list[NDArray[Any]]]] = defaultdict(lambda: defaultdict(list))
+        self._rows: Counter[Table] = Counter()
+        self._args: dict[Table, dict[int, Args]] = defaultdict(dict)
+
+    def add(self, batch: Batch) -> None:
+        """Append the complete events of one batch."""
+        events = [event for event in batch.events if type(event) is Complete]
+        if not events:
+            self.repaired.update(batch.faults.values())
+            return
+        start, duration = _times(events, batch)
+        usable = self._check(start, duration, batch)
+        tables = self._table_of_each(events)
+        self.ignored += int((tables == Table.UNKNOWN).sum())
+        for table in (Table.OPERATOR, Table.RUNTIME, Table.KERNEL, Table.COPY, Table.ANNOTATION):
+            rows = np.flatnonzero((tables == table) & usable)
+            if len(rows):
+                chosen = [events[row] for row in rows.tolist()]
+                begins = start[rows]
+                # Fills and copies share a table with kernels: what counts is that they occupy the device.
+                into = Table.KERNEL if table is Table.COPY else table
+                self._append(into, chosen, begins, begins + duration[rows], is_copy=table is Table.COPY)
+
+    def _check(self, start: Int64Array, duration: Int64Array, batch: Batch) -> NDArray[np.bool_]:
+        """Which events have usable times; the others are counted by reason, each once."""
+        usable = np.ones(len(start), np.bool_)
+        for reason, bad in (
+            ("non_finite", (start == NOT_FINITE) | (duration == NOT_FINITE)),
+            ("bad_event", start == MISSING),
+            ("no_duration", duration == MISSING),
+            ("negative_duration", duration < 0),
+            ("zero_timestamp", (start == 0) & (duration == 0)),
+        ):
+            fresh = bad & usable
+            if fresh.any():
+                self.skipped[reason] += int(fresh.sum())
+                usable &= ~fresh
+        if batch.faults:
+            self._count_repairs(batch, usable)
+        return usable
+
+    def _count_repairs(self, batch: Batch, usable: NDArray[np.bool_]) -> None:
+        """Count repairs of events that are kept: one that is skipped is counted there and not twice."""
+        position = -1
+        for index, event in enumerate(batch.events):
+            complete = type(event) is Complete
+            position += complete
+            fault = batch.faults.get(index)
+            if fault is not None and not (complete and not usable[position]):
+                self.repaired[fault] += 1
+
+    def _table_of_each(self, events: list[Complete]) -> NDArray[np.int8]:
+        categories = [event.cat for event in events]
+        try:
+            return np.array(list(map(self._tables.__getitem__, categories)), np.int8)
+        except TypeError:  # an unhashable category
+            return np.array([self._tables[c if isinstance(c, str) else None] for c in categories], np.int8)
+
+    def _append(
+        self, table: Table, events: list[Complete], start: Int64Array, end: Int64Array, *, is_copy: bool
+    ) -> None:
+        columns = self._columns[table]
+        names = self.names.encode([event.name for event in events])
+        args = [event.args or NO_ARGS for event in events]
+        first = self._rows[table]
+        self._rows[table] += len(events)
+        columns["name"].append(names)
+        columns["start"].append(start)
+        columns["end"].append(end)
+        columns["external_id"].append(_external_ids(args))
+        pids = self._ids.encode([event.pid for event in events])
+        tids = self._ids.encode([event.tid for event in events])
+        if table is Table.KERNEL:
+            columns["correlation"].append(_numbers([a.correlation for a in args]))
+            columns["device"].append(self._or_else([a.device for a in args], pids))
+            columns["stream"].append(self._or_else([a.stream for a in args], tids))
+            columns["is_copy_row"].append(np.full(len(events), is_copy))
+            columns["graph_node"].append(np.array([bool(a.graph_node) for a in args]))
+            columns["blocks"].append(np.array([_blocks(a.grid) for a in args], np.int64))
+            self._keep_args(table, first, args, [_describes_collective(a) for a in args])
+            return
+        columns["pid"].append(pids)
+        columns["tid"].append(tids)
+        if table is Table.RUNTIME:
+            columns["correlation"].append(_numbers([a.correlation for a in args]))
+        else:
+            self._keep_args(table, first, args, self.names.speaks(names).tolist())
+
+    def _or_else(self, values: list[Any], fallback: Int64Array) -> Int64Array:
+        """The values as ids, and where there is none (``None``) the fallback."""
+        ids = self._ids.encode(values)
+        missing = np.array([value is None for value in values], np.bool_)
+        return np.where(missing, fallback, ids)
+
+    def _keep_args(self, table: Table, first: int, args: list[Args], wanted: list[bool]) -> None:
+        kept = self._args[table]
+        for index, keep in enumerate(wanted):
+            if keep and args[index] is not NO_ARGS:
+                kept[first + index] = _detached(args[index])
+
+    def device(self) -> DeviceEvents:
+        """The finished table of device work."""
+        get = self._column(Table.KERNEL)
+        return DeviceEvents(
+            get("name", np.int32), get("start"), get("end"), get("device"), get("stream"), get("correlation"),
+            get("external_id"), get("blocks"), get("is_copy_row", np.bool_), get("graph_node", np.bool_),
+            self._args[Table.KERNEL],
+        )  # fmt: skip
+
+    def runtime(self) -> RuntimeCalls:
+        """The finished table of runtime calls."""
+        get = self._column(Table.RUNTIME)
+        return RuntimeCalls(
+            get("name", np.int32), get("start"), get("end"), get("pid"), get("tid"), get("correlation"),
+            get("external_id"),
+        )  # fmt: skip
+
+    def spans(self, table: Table) -> CpuSpans:
+        """The finished table of operators or annotations."""
+        get = self._column(table)
+        return CpuSpans(
+            get("name", np.int32), get("start"), get("end"), get("pid"), get("tid"), get("external_id"),
+            self._args[table],
+        )  # fmt: skip
+
+    def _column(self, table: Table) -> Callable[..., NDArray[Any]]:
+        columns = self._columns[table]
+
+        def get(name: str, dtype: type[np.generic] = np.int64) -> NDArray[Any]:
+            parts = columns.pop(name, [])
+            return np.concatenate(parts).astype(dtype, copy=False) if parts else np.empty(0, dtype)
+
+        return get
+
+
+class _Names(dict[str, int]):
+    """Distinct names in order of appearance."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._speaks: list[bool] = []
+
+    def __missing__(self, name: str) -> int:
+        index = len(self)
+        self[name] = index
+        self._speaks.append(name.startswith(_SPEAKS_OF_COLLECTIVES))
+        return index
+
+    def encode(self, names: list[Any]) -> NDArray[np.int32]:
+        try:
+            codes = list(map(self.__getitem__, names))
+        except (TypeError, AttributeError):  # a name that is no string
+            codes = [self[name if isinstance(name, str) else "" if name is None else str(name)] for name in names]
+        return np.array(codes, np.int32)
+
+    def speaks(self, codes: NDArray[np.int32]) -> NDArray[np.bool_]:
+        """Whether each name is one whose arguments describe a collective."""
+        return np.array(self._speaks, np.bool_)[codes]
+
+
+class _Ids(dict[Any, int]):
+    """Process, thread, device and stream ids as integers: digits keep their value, words get negative ones."""
+
+    def __missing__(self, value: Any) -> int:
+        number = self._number(value)
+        self[value] = number
+        return number
+
+    def _number(self, value: Any) -> int:
+        if isinstance(value, int) and abs(value) < 1 << 62:
+            return int(value)
+        if isinstance(value, float) and abs(value) < 1 << 62 and value == int(value):
+            return int(value)
+        last_word = str(value).split()[-1:]
+        if last_word and last_word[0].isascii() and last_word[0].isdigit() and len(last_word[0]) < 19:
+            return int(last_word[0])
+        return -1 if value is None else -2 - len(self)
+
+    def encode(self, values: list[Any]) -> Int64Array:
+        try:
+            return np.array(list(map(self.__getitem__, values)), np.int64)
+        except TypeError:  # an unhashable id
+            return np.array([self[v if isinstance(v, (int, str, float)) else str(v)] for v in values], np.int64)
+
+
+def _times(events: list[Complete], batch: Batch) -> tuple[Int64Array, Int64Array]:
+    start, inexact_start = to_ns([event.ts for event in events])
+    duration, inexact_duration = to_ns([event.dur for event in events])
+    if inexact_start or inexact_duration:
+        texts = [event for event in exact_decoder.decode(batch.text) if hasattr(event, "dur")]
+        # Only what a double cannot hold is read again, so that a time never depends on its neighbours in the batch.
+        if inexact_start:
+            start = np.where(_is_large(start), exact_to_ns([_text(event.ts) for event in texts]), start)
+        if inexact_duration:
+            duration = np.where(_is_large(duration), exact_to_ns([_text(event.dur) for event in texts]), duration)
+    return start, duration
+
+
+def _is_large(times: Int64Array) -> NDArray[np.bool_]:
+    return (times >= EXACT_LIMIT_NS) | (times <= -EXACT_LIMIT_NS)
+
+
+def _text(value: Any) -> bytes | None:
+    if value is msgspec.UNSET:
+        return None
+    text = bytes(value)
+    return None if text == b"null" else text.strip(b'"')
+
+
+def _numbers(values: list[Any]) -> Int64Array:
+    """Integers as they are, anything else as :data:`NO_ID`."""
+    try:
+        return np.array(values, np.int64)
+    except (TypeError, ValueError, OverflowError):
+        numbers = [v if isinstance(v, int) and abs(v) < 1 << 62 else NO_ID for v in map(_as_number, values)]
+        return np.array(numbers, np.int64)
+
+
+def _as_number(value: Any) -> Any:
+    if isinstance(value, str) and value.strip().isdigit():
+        return int(value)
+    return value
+
+
+def _external_ids(args: list[Args]) -> Int64Array:
+    ids = _numbers([a.external_id for a in args])
+    if (ids == NO_ID).any():
+        older = _numbers([a.external_id_2021 for a in args])
+        ids = np.where(ids == NO_ID, older, ids)
+    return ids
+
+
+def _blocks(grid: Any) -> int:
+    """Thread blocks of a launch, the product of its grid; -1 where it is not given."""
+    if isinstance(grid, list) and grid and all(type(side) is int for side in grid):
+        product = 1
+        for side in grid:
+            product *= side
+        return product if 0 <= product < 1 << 62 else -1
+    return -1
+
+
+def _describes_collective(args: Args) -> bool:
+    return (
+        args.collective is not None
+        or args.in_nelems is not None
+        or args.group_name is not None
+        or args.in_nelems_2023 is not None
+    )
+
+
+def _detached(args: Args) -> Args:
+    """The same values without a reference to the text of the whole batch."""
+    if args.dims is ABSENT and args.types is ABSENT and args.concrete is ABSENT:
+        return args
+    return msgspec.structs.replace(
+        args, dims=args.dims.copy(), types=args.types.copy(), concrete=args.concrete.copy()
+    )

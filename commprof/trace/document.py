@@ -1,0 +1,334 @@
+"""A stream of bytes as a trace document: header, batches of events, tail.
+
+The stream is cut where one event ends and the next begins, each batch is decoded by one call of the typed decoder,
+and only a batch that fails is looked at closer: it is halved until the faulty piece is small, and that piece goes
+through :mod:`commprof.trace.walker` event by event.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Generator, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+from commprof.errors import CannotAnswer, InputRefused
+from commprof.trace.events import events_decoder
+from commprof.trace.repair import repair_object
+from commprof.trace.walker import Walk, has_repeated_keys, walk_events
+
+_HEAD_LIMIT = 64 << 20
+_EVENT_LIMIT = 64 << 20
+_WALK_BYTES = 64 << 10
+_TAIL_SEARCH = 256 << 10
+
+_EVENTS_KEY = re.compile(rb'"traceEvents"\s*:\s*\[')
+_BOUNDARY = re.compile(rb"\}\s*,\s*\{")
+_ARRAY_END = re.compile(rb"\}\s*\]")
+_SPACE_OR_COMMA = b" \t\r\n,"
+
+
+@dataclass(slots=True)
+class Batch:
+    """Some events of the file: decoded, and as JSON text; ``faults`` maps an index to the repair it needed."""
+
+    events: list[Any]
+    text: bytes
+    faults: dict[int, str] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class Document:
+    """The framing of one file; after :meth:`batches` is exhausted, the metadata and counts are complete."""
+
+    path: str
+    tolerant: bool = False
+    metadata: dict[str, Any] = field(default_factory=dict)
+    events: int = 0
+    bad_events: int = 0
+    bad_metadata: int = 0
+    truncated: bool = False
+    is_list: bool = False
+
+    def batches(self, blocks: Iterator[bytes]) -> Iterator[Batch]:
+        """Batches of events in file order.
+
+        Raises :class:`InputRefused` for what is no trace, :class:`CannotAnswer` for a trace without any event.
+        """
+        stream = _Lookahead(blocks)
+        buffer = self._read_head(stream)
+        tail: bytes | None = None
+        while tail is None:
+            buffer = buffer[_skip(buffer, 0) :]
+            if stream.at_end:
+                tail = yield from self._last_batches(buffer)
+                break
+            if cut := _last_boundary(buffer):
+                consumed, ended = yield from self._decode(buffer, cut)
+                buffer = buffer[consumed:]
+                tail = buffer if ended else None
+            if tail is None:
+                if len(buffer) > _EVENT_LIMIT:
+                    raise InputRefused(
+                        f"{self.path}: no end of an event within {_EVENT_LIMIT >> 20} MB", hint="is this a trace?"
+                    )
+                buffer += stream.take()
+        if tail is not None:
+            self._read_tail(tail, stream)
+        self._judge()
+
+    def _read_head(self, stream: _Lookahead) -> bytes:
+        """Consume everything before the first event; returns what follows it."""
+        buffer = stream.take() if not stream.at_end else b""
+        while len(buffer) < 4 and not stream.at_end:
+            buffer += stream.take()
+        if not buffer:
+            raise InputRefused(f"{self.path}: empty file", hint="capture again")
+        buffer = self._check_encoding(buffer)
+        first = len(buffer) - len(buffer.lstrip())
+        while first == len(buffer) and not stream.at_end:
+            buffer = stream.take()
+            first = len(buffer) - len(buffer.lstrip())
+        root = buffer[first : first + 1]
+        if root == b"[":
+            self.is_list = True
+            return buffer[first + 1 :]
+        if not root:
+            raise InputRefused(f"{self.path}: empty file", hint="capture again")
+        if root != b"{":
+            raise InputRefused(f"{self.path}: not a trace ({_kind_of(buffer)})", hint="give a Kineto JSON trace")
+        while True:
+            for match in _EVENTS_KEY.finditer(buffer):
+                head = _object(buffer[first : match.start()] + b'"traceEvents":[]}')
+                if head is not None:
+                    self.metadata = head
+                    self.metadata.pop("traceEvents", None)
+                    return buffer[match.end() :]
+            if stream.at_end or len(buffer) > _HEAD_LIMIT:
+                break
+            buffer += stream.take()
+        return self._head_without_events(buffer, first)
+
+    def _head_without_events(self, buffer: bytes, first: int) -> bytes:
+        match = _EVENTS_KEY.search(buffer)
+        if match is not None:
+            head = repair_object(buffer[first : match.start()] + b'"traceEvents":[]}')
+            self.bad_metadata += 1
+            self.metadata = head or {}
+            self.metadata.pop("traceEvents", None)
+            return buffer[match.end() :]
+        head = _object(buffer[first:])
+        if head is None and len(buffer) <= _HEAD_LIMIT and not re.search(rb'"(?:schemaVersion|traceEvents)"', buffer):
+            raise InputRefused(f"{self.path}: not a trace (broken JSON)", hint="give a Kineto JSON trace")
+        if head is None:
+            raise InputRefused(f"{self.path}: cut before the first event", hint="capture again or copy the whole file")
+        if "traceEvents" in head:
+            raise InputRefused(f"{self.path}: traceEvents is no list", hint="capture again")
+        if "nodes" in head and "schema" in head:
+            raise InputRefused(
+                f"{self.path}: execution trace, not a profiler trace", hint="give what export_chrome_trace wrote"
+            )
+        raise InputRefused(f"{self.path}: no traceEvents", hint="give what export_chrome_trace wrote")
+
+    def _check_encoding(self, buffer: bytes) -> bytes:
+        if buffer.startswith(b"\xef\xbb\xbf"):
+            return buffer[3:]
+        for marks, name in (
+            ((b"\xff\xfe\0\0", b"\0\0\xfe\xff"), "UTF-32"),
+            ((b"\xff\xfe", b"\xfe\xff"), "UTF-16"),
+        ):
+            if buffer.startswith(marks):
+                raise InputRefused(f"{self.path}: {name} text", hint="convert it to UTF-8")
+        start = buffer.lstrip(b" \t\r\n")[:4]
+        if len(start) == 4 and b"\0" in start and start.strip(b"\0")[:1] in (b"{", b"[", b"\n", b"\r"):
+            name = "UTF-32" if start.count(b"\0") == 3 else "UTF-16"
+            raise InputRefused(f"{self.path}: {name} text", hint="convert it to UTF-8")
+        return buffer
+
+    def _decode(self, buffer: bytes, cut: int) -> Generator[Batch, None, tuple[int, bool]]:
+        """Yield batches from ``buffer[:cut]``; returns how far it came and whether the array ended there."""
+        cuts = [cut]
+        position = 0
+        must_walk = self.tolerant
+        while cuts:
+            cut = cuts[-1]
+            position = _skip(buffer, position)
+            if position >= cut:
+                cuts.pop()
+                continue
+            batch = None if must_walk else _try_batch(b"[" + buffer[position:cut] + b"]")
+            if batch is not None:
+                self.events += len(batch.events)
+                yield batch
+                position = cut
+                continue
+            if not must_walk and cut - position > _WALK_BYTES:
+                middle = _middle_boundary(buffer, position, cut)
+                if middle is not None:
+                    cuts.append(middle)
+                    continue
+            walk = walk_events(buffer, position, cut, self.path)
+            yield from self._walked(walk)
+            position = walk.position
+            if walk.array_ended:
+                return position, True
+            # Where an event is left unfinished, the cut was not between two events: go on by walking across it.
+            must_walk = self.tolerant or position < cut
+            cuts.pop()
+        return position, False
+
+    def _walked(self, walk: Walk) -> Iterator[Batch]:
+        self.bad_events += walk.bad_events
+        self.events += walk.bad_events
+        if walk.fragments:
+            text = b"[" + b",".join(walk.fragments) + b"]"
+            events = events_decoder.decode(text)
+            self.events += len(events)
+            yield Batch(events, text, walk.faults)
+
+    def _last_batches(self, buffer: bytes) -> Generator[Batch, None, bytes | None]:
+        """The whole rest of the stream is in ``buffer``; returns what follows the array, ``None`` if it is open."""
+        end = self._find_end(buffer)
+        consumed, ended = yield from self._decode(buffer, len(buffer) if end is None else end)
+        rest = buffer[_skip(buffer, consumed) :]
+        if ended:
+            return rest
+        if rest.startswith(b"]"):
+            return rest[1:]
+        self.truncated = bool(rest) or not self.is_list
+        return None
+
+    def _find_end(self, buffer: bytes) -> int | None:
+        """Position after the last event, where a valid rest of the document follows."""
+        floor = max(0, len(buffer) - _TAIL_SEARCH)
+        for match in _ARRAY_END.finditer(buffer, floor):
+            if self.is_list:
+                if not buffer[match.end() :].strip():
+                    return match.start() + 1
+            elif _object(b'{"":0' + buffer[match.end() :]) is not None:
+                return match.start() + 1
+        return None
+
+    def _read_tail(self, tail: bytes, stream: _Lookahead) -> None:
+        while not stream.at_end and len(tail) < _HEAD_LIMIT:
+            tail += stream.take()
+        if self.is_list:
+            if tail.strip():
+                self.bad_metadata += 1
+            return
+        found = _object(b'{"":0' + tail)
+        if found is None:
+            if not tail.strip().endswith(b"}"):
+                self.truncated = True
+            found = repair_object(b'{"":0' + tail) or {}
+            self.bad_metadata += not self.truncated
+        if "traceEvents" in found or _EVENTS_KEY.search(tail):
+            raise InputRefused(
+                f"{self.path}: traceEvents stands there twice, as if more than one process wrote the file",
+                hint="give each rank a file of its own",
+            )
+        found.pop("", None)
+        self.metadata.update(found)
+
+    def _judge(self) -> None:
+        """Refuse a file that is damaged all over: its readable events cannot be trusted either."""
+        readable = self.events - self.bad_events
+        if self.bad_events > 5 and self.bad_events * 50 > self.events:
+            raise InputRefused(
+                f"{self.path}: {self.bad_events} of {self.events} events are unreadable, as if more than one process "
+                "wrote the file",
+                hint="give each rank a file of its own",
+            )
+        if readable:
+            return
+        if self.truncated or self.bad_events:
+            raise InputRefused(f"{self.path}: cut before the end of the first event", hint="capture again")
+        raise CannotAnswer(f"{self.path}: no events", hint="was the profiler active while the job ran?")
+
+
+class _Lookahead:
+    """An iterator of blocks that knows whether another one follows."""
+
+    def __init__(self, blocks: Iterator[bytes]) -> None:
+        self._blocks = blocks
+        self._next = next(blocks, None)
+
+    @property
+    def at_end(self) -> bool:
+        return self._next is None
+
+    def take(self) -> bytes:
+        block = self._next
+        self._next = next(self._blocks, None)
+        return block or b""
+
+
+def _try_batch(text: bytes) -> Batch | None:
+    """The batch if the text is flawless JSON of known shape, else ``None``."""
+    if not text.isascii():
+        try:
+            text.decode("utf-8")
+        except UnicodeDecodeError:
+            return None
+    try:
+        events = events_decoder.decode(text)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return None
+    if has_repeated_keys(text, events):
+        return None
+    return Batch(events, text)
+
+
+def _skip(buffer: bytes, position: int) -> int:
+    """The first position that is neither white space nor a comma."""
+    size = len(buffer)
+    while position < size and buffer[position] in _SPACE_OR_COMMA:
+        position += 1
+    return position
+
+
+def _last_boundary(buffer: bytes) -> int:
+    """Position after the last ``}`` that is followed by a comma and ``{``; 0 if there is none."""
+    end = len(buffer)
+    while (close := buffer.rfind(b"}", 0, end)) > 0:
+        if _BOUNDARY.match(buffer, close):
+            return close + 1
+        end = close
+    return 0
+
+
+def _middle_boundary(buffer: bytes, position: int, cut: int) -> int | None:
+    middle = (position + cut) // 2
+    match = _BOUNDARY.search(buffer, middle, cut)
+    if match is not None:
+        return match.start() + 1
+    close = middle
+    while (close := buffer.rfind(b"}", position, close)) > position:
+        if _BOUNDARY.match(buffer, close):
+            return close + 1
+    return None
+
+
+def _object(data: bytes) -> dict[str, Any] | None:
+    try:
+        value = msgspec.json.decode(data)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return None
+    return value if isinstance(value, dict) else None
+
+
+def _kind_of(buffer: bytes) -> str:
+    """What a file that is no JSON seems to be, in a few words."""
+    for magic, kind in (
+        (b"SQLite format 3", "an SQLite database"),
+        (b"\x89PNG", "a PNG picture"),
+        (b"%PDF", "a PDF"),
+        (b"\x7fELF", "a program"),
+        (b"PAR1", "a Parquet file"),
+        (b"<", "HTML or XML"),
+    ):
+        if buffer.lstrip(b"\r\n\t ").startswith(magic):
+            return kind
+    return "binary data" if b"\0" in buffer[:4096] else "text that is no JSON"

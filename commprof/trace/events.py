@@ -1,0 +1,85 @@
+"""One trace event as a typed record.
+
+Only what some analysis reads is decoded; everything else is skipped by the JSON decoder, which is what makes
+reading fast. Types are ``Any`` on purpose: a file with a string where a number belongs must not be refused.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Union
+
+import msgspec
+from msgspec import Raw, Struct, UnsetType, field
+
+ABSENT = Raw()
+
+
+class Args(Struct, gc=False, frozen=True):
+    """The ``args`` of a complete event, in the spellings of 2021 to 2026."""
+
+    stream: Any = None
+    device: Any = None
+    correlation: Any = -1
+    external_id: Any = field(default=-1, name="External id")
+    external_id_2021: Any = field(default=-1, name="external id")
+    grid: Any = None
+    graph_node: Any = field(default=None, name="graph node id")
+    collective: Any = field(default=None, name="Collective name")
+    in_nelems: Any = field(default=None, name="In msg nelems")
+    out_nelems: Any = field(default=None, name="Out msg nelems")
+    in_nelems_2023: Any = field(default=None, name="In msg size")
+    out_nelems_2023: Any = field(default=None, name="Out msg size")
+    in_split: Any = field(default=None, name="In split size")
+    out_split: Any = field(default=None, name="Out split size")
+    dtype: Any = None
+    group_size: Any = field(default=None, name="Group size")
+    group_name: Any = field(default=None, name="Process Group Name")
+    group_number: Any = field(default=None, name="Process Group ID")
+    group_description: Any = field(default=None, name="Process Group Description")
+    group_ranks: Any = field(default=None, name="Process Group Ranks")
+    rank: Any = field(default=None, name="Rank")
+    source_rank: Any = field(default=None, name="Src Rank")
+    destination_rank: Any = field(default=None, name="Dst Rank")
+    sequence: Any = field(default=None, name="Seq")
+    comms_id: Any = field(default=None, name="Comms Id")
+    dims: Raw = field(default=ABSENT, name="Input Dims")
+    types: Raw = field(default=ABSENT, name="Input type")
+    concrete: Raw = field(default=ABSENT, name="Concrete Inputs")
+    # Read so that a value out of range (1e400) in the figures that profilers print is noticed, not skipped.
+    bandwidth: Any = field(default=None, name="memory bandwidth (GB/s)")
+    occupancy: Any = field(default=None, name="est. achieved occupancy %")
+
+
+NO_ARGS = Args()
+
+
+class Complete(Struct, gc=False, tag_field="ph", tag="X"):
+    """A complete event (``ph`` X): something with a start and a duration, both in microseconds."""
+
+    ts: Any = None
+    dur: Any = None
+    name: Any = None
+    cat: Any = None
+    pid: Any = None
+    tid: Any = None
+    args: Args | None = NO_ARGS
+
+
+class ExactComplete(Struct, gc=False, tag_field="ph", tag="X"):
+    """Only the times of a complete event, as written: for times that a double cannot hold."""
+
+    ts: Raw | UnsetType = msgspec.UNSET
+    dur: Raw | UnsetType = msgspec.UNSET
+
+
+# Every other phase of the trace event format. They hold nothing that is measured; whether they have args is known
+# only so that a repeated key is noticed.
+_OTHER_PHASES = "B E I i C b n e S T p F s t f P N O D M V v R c ,".split()
+_OTHERS = tuple(
+    msgspec.defstruct(f"Phase{index}", [("args", Raw, NO_ARGS)], tag_field="ph", tag=phase, gc=False)
+    for index, phase in enumerate(_OTHER_PHASES)
+)
+
+event_decoder = msgspec.json.Decoder(Union[(Complete, *_OTHERS)])
+events_decoder = msgspec.json.Decoder(list[Union[(Complete, *_OTHERS)]])  # type: ignore[misc]
+exact_decoder = msgspec.json.Decoder(list[Union[(ExactComplete, *_OTHERS)]])  # type: ignore[misc]

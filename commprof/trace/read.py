@@ -1,0 +1,117 @@
+"""One file to the columns of one rank."""
+
+from __future__ import annotations
+
+import gc
+import os
+from typing import Any
+
+from commprof.errors import CommprofError, InputRefused
+from commprof.manifest import Manifest
+from commprof.trace.categories import Table
+from commprof.trace.columns import Columns
+from commprof.trace.document import Document
+from commprof.trace.metadata import Distributed, decide_rank, device_facts, text_or_none
+from commprof.trace.model import FileFacts, ProcessGroup, RankTrace
+from commprof.trace.source import Progress, open_source
+
+
+def read_rank(
+    path: str,
+    *,
+    manifest: Manifest | None = None,
+    progress: Progress | None = None,
+    tolerant: bool = False,
+) -> RankTrace:
+    """Read one trace file, plain or compressed, local or at any fsspec URL.
+
+    ``tolerant`` sends every event through the slow path that otherwise only faulty ones take; the result is the same.
+    Raises :class:`~commprof.errors.InputRefused` for what is no trace and
+    :class:`~commprof.errors.CannotAnswer` for a trace without events.
+    """
+    source = open_source(path, progress)
+    document = Document(path, tolerant=tolerant)
+    columns = Columns()
+    # Decoded events hold no cycles, and there are hundreds of thousands of them: collecting garbage only costs time.
+    collecting = gc.isenabled()
+    gc.disable()
+    try:
+        for batch in document.batches(source.blocks()):
+            columns.add(batch)
+    except CommprofError:
+        raise
+    except (OSError, EOFError) as error:
+        raise InputRefused(f"{path}: {' '.join(str(error).split())}", hint="copy it again") from None
+    finally:
+        if collecting:
+            gc.enable()
+    return _rank_trace(path, source.bytes, document, columns, manifest, source.truncated)
+
+
+def _rank_trace(
+    path: str, size: int, document: Document, columns: Columns, manifest: Manifest | None, cut: bool
+) -> RankTrace:
+    metadata = document.metadata
+    distributed = Distributed(metadata)
+    device = columns.device()
+    facts = FileFacts(
+        path=path,
+        bytes=size,
+        events=document.events,
+        device_events=len(device),
+        events_ignored=columns.ignored,
+        truncated=document.truncated or cut,
+        host=text_or_none(metadata.get("host_name")) or (manifest.host if manifest else None),
+        repaired=columns.repaired,
+        skipped=columns.skipped,
+    )
+    facts.skipped["bad_event"] += document.bad_events
+    facts.skipped["bad_metadata"] += document.bad_metadata + distributed.bad
+    base, bad_base = _base_ns(metadata)
+    facts.skipped["bad_metadata"] += bad_base
+    warnings = decide_rank(facts, metadata, manifest.rank if manifest else None, distributed.rank)
+    names, counts = device_facts(metadata)
+    return RankTrace(
+        file=facts,
+        names=list(columns.names),
+        base_ns=base,
+        device=device,
+        runtime=columns.runtime(),
+        operators=columns.spans(Table.OPERATOR),
+        annotations=columns.spans(Table.ANNOTATION),
+        metadata=metadata,
+        world_size=distributed.world_size or (manifest.world_size if manifest else None),
+        backend=distributed.backend or (manifest.backend if manifest else None),
+        groups=distributed.groups or _manifest_groups(manifest),
+        device_names=names,
+        sm_counts=counts,
+        warnings=warnings,
+    )
+
+
+def _base_ns(metadata: dict[str, Any]) -> tuple[int, bool]:
+    """``baseTimeNanoseconds``: what must be added to every time of the file; and whether it was unreadable."""
+    value = metadata.get("baseTimeNanoseconds", 0)
+    if isinstance(value, str) and value.strip().lstrip("-").isdigit():
+        value = int(value)
+    if isinstance(value, float) and value == value and abs(value) < 1 << 53 and value == int(value):
+        value = int(value)
+    if isinstance(value, int) and not isinstance(value, bool) and abs(value) < 1 << 62:
+        return value, False
+    return 0, True
+
+
+def _manifest_groups(manifest: Manifest | None) -> tuple[ProcessGroup, ...]:
+    if manifest is None:
+        return ()
+    return tuple(
+        ProcessGroup(group.name, group.description or "", len(group.ranks) or None, group.ranks or None)
+        for group in manifest.groups
+    )
+
+
+def display_path(path: str, root: str | None) -> str:
+    """The path as the report shows it: relative to the folder that was given, if one was."""
+    if root is None or "://" in path:
+        return os.path.basename(path) if "://" not in path else path
+    return os.path.relpath(path, root)

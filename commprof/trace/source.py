@@ -1,0 +1,212 @@
+"""A path or URL as a stream of decompressed blocks; the first bytes decide the format, never the name."""
+
+from __future__ import annotations
+
+import os
+import queue
+import threading
+import zipfile
+import zlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import IO, Any
+
+from commprof.errors import InputRefused
+
+BLOCK_BYTES = 8 << 20
+_READ_BYTES = 1 << 20
+
+Progress = Callable[[int], None]
+
+_REFUSED_MAGICS = (
+    (b"BZh", "bzip2"),
+    (b"\xfd7zXZ\x00", "xz"),
+    (b"7z\xbc\xaf\x27\x1c", "7-Zip"),
+    (b"\x04\x22\x4d\x18", "LZ4"),
+    (b"Rar!", "RAR"),
+)
+
+
+@dataclass(slots=True)
+class Source:
+    """One opened input: ``blocks()`` yields decompressed bytes, then ``truncated`` says if it ended early."""
+
+    path: str
+    stream: IO[bytes]
+    format: str
+    bytes: int
+    progress: Progress | None = None
+    truncated: bool = field(default=False, init=False)
+
+    def blocks(self) -> Iterator[bytes]:
+        """Decompressed blocks of about :data:`BLOCK_BYTES`; decompression runs in a thread of its own."""
+        readers = {"gzip": self._gzip, "zstd": self._zstd, "zip": self._zip, "plain": self._plain}
+        pieces = _in_background(readers[self.format]) if self.format != "plain" else self._plain()
+        with self.stream:
+            yield from _regroup(pieces)
+
+    def _chunks(self) -> Iterator[bytes]:
+        while chunk := self.stream.read(_READ_BYTES):
+            if self.progress is not None:
+                self.progress(len(chunk))
+            yield chunk
+
+    def _plain(self) -> Iterator[bytes]:
+        return self._chunks()
+
+    def _gzip(self) -> Iterator[bytes]:
+        """Every member of a gzip file; what follows the last one is zero padding or makes it truncated."""
+        from isal import isal_zlib
+
+        member = None
+        for chunk in self._chunks():
+            data = chunk
+            while data:
+                if member is None:
+                    data = data.lstrip(b"\0")
+                    if not data:
+                        break
+                    member = isal_zlib.decompressobj(wbits=31)
+                try:
+                    out = member.decompress(data)
+                except (isal_zlib.error, zlib.error):
+                    self.truncated = True
+                    return
+                if out:
+                    yield out
+                data = member.unused_data if member.eof else b""
+                if member.eof:
+                    member = None
+        self.truncated = member is not None
+
+    def _zstd(self) -> Iterator[bytes]:
+        import zstandard
+
+        member = None
+        for chunk in self._chunks():
+            data = chunk
+            while data:
+                if member is None:
+                    member = zstandard.ZstdDecompressor().decompressobj()
+                try:
+                    out = member.decompress(data)
+                except zstandard.ZstdError:
+                    self.truncated = True
+                    return
+                if out:
+                    yield out
+                data = member.unused_data if member.eof else b""
+                if member.eof:
+                    member = None
+        self.truncated = member is not None
+
+    def _zip(self) -> Iterator[bytes]:
+        try:
+            with zipfile.ZipFile(self.stream) as archive:
+                members = [m for m in archive.infolist() if not m.is_dir()]
+                if len(members) != 1:
+                    raise InputRefused(
+                        f"{self.path}: a zip archive of {len(members)} files",
+                        hint="unpack it and give the folder",
+                    )
+                with archive.open(members[0]) as data:
+                    while piece := data.read(BLOCK_BYTES):
+                        yield piece
+        except (zipfile.BadZipFile, EOFError, zlib.error, NotImplementedError, RuntimeError) as error:
+            if isinstance(error, zipfile.BadZipFile):
+                raise InputRefused(f"{self.path}: damaged zip archive ({error})", hint="copy it again") from None
+            self.truncated = True
+
+
+def open_source(path: str, progress: Progress | None = None) -> Source:
+    """Open a local path or any fsspec URL.
+
+    Raises :class:`~commprof.errors.InputRefused` when it cannot be opened or is of a format that is not read.
+    """
+    try:
+        stream, size = _open(path)
+        magic = stream.read(16)
+        stream.seek(0)
+    except (OSError, ValueError, ImportError) as error:
+        raise InputRefused(f"{path}: {_reason(error)}", hint="check the path") from None
+    return Source(path, stream, _format(path, magic), size, progress)
+
+
+def _open(path: str) -> tuple[IO[bytes], int]:
+    if "://" not in path:
+        return open(path, "rb", buffering=0), os.path.getsize(path)
+    import fsspec
+
+    filesystem, inner = fsspec.url_to_fs(path)
+    return filesystem.open(inner, "rb"), int(filesystem.size(inner) or 0)
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, FileNotFoundError):
+        return "no such file"
+    if isinstance(error, IsADirectoryError):
+        return "is a folder"
+    if isinstance(error, PermissionError):
+        return "no permission to read it"
+    return " ".join(str(error).split()) or type(error).__name__
+
+
+def _format(path: str, magic: bytes) -> str:
+    if magic.startswith(b"\x1f\x8b"):
+        return "gzip"
+    if magic.startswith(b"\x28\xb5\x2f\xfd"):
+        return "zstd"
+    if magic.startswith(b"PK\x03\x04"):
+        return "zip"
+    for prefix, name in _REFUSED_MAGICS:
+        if magic.startswith(prefix):
+            raise InputRefused(f"{path}: {name} compression is not read", hint="use gzip, zstd, zip or none")
+    return "plain"
+
+
+def _regroup(pieces: Iterator[bytes]) -> Iterator[bytes]:
+    """Join small pieces into blocks of at least :data:`BLOCK_BYTES`."""
+    held: list[bytes] = []
+    size = 0
+    for piece in pieces:
+        held.append(piece)
+        size += len(piece)
+        if size >= BLOCK_BYTES:
+            yield b"".join(held)
+            held, size = [], 0
+    if held:
+        yield b"".join(held)
+
+
+def _in_background(produce: Callable[[], Iterator[bytes]]) -> Iterator[bytes]:
+    """Run a producer in a thread: decompression releases the interpreter lock, so decoding goes on beside it."""
+    ready: queue.Queue[Any] = queue.Queue(maxsize=8)
+    stop = threading.Event()
+
+    def work() -> None:
+        try:
+            for piece in produce():
+                while not stop.is_set():
+                    try:
+                        ready.put(piece, timeout=0.1)
+                        break
+                    except queue.Full:
+                        continue
+                if stop.is_set():
+                    return
+            ready.put(None)
+        except BaseException as error:
+            ready.put(error)
+
+    thread = threading.Thread(target=work, name="commprof-decompress", daemon=True)
+    thread.start()
+    try:
+        while (item := ready.get()) is not None:
+            if isinstance(item, BaseException):
+                raise item
+            yield item
+    finally:
+        stop.set()
+        while not ready.empty():
+            ready.get_nowait()
+        thread.join(timeout=5)

@@ -1,0 +1,100 @@
+"""Microseconds as written in the file to exact integer nanoseconds.
+
+A double holds ``us.nnn`` exactly enough only below 2^43 us (101 days): above that its steps are wider than 1 ns.
+Kineto's three-month base keeps newer files below; older ones write absolute Unix time (1.7e15 us), where a
+fraction must be read from the text. Integers are exact at any size.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from decimal import ROUND_HALF_EVEN, Decimal, InvalidOperation
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+EXACT_LIMIT_US = float(1 << 43)
+EXACT_LIMIT_NS = (1 << 43) * 1000
+
+MISSING = np.iinfo(np.int64).min
+"""Stands for "no number given" in the arrays of this module."""
+
+NOT_FINITE = MISSING + 1
+"""Stands for NaN, an infinity, or a number beyond int64 nanoseconds."""
+
+_RANGE_NS = 1 << 62
+
+
+def to_ns(values: list[Any]) -> tuple[NDArray[np.int64], bool]:
+    """Microseconds (int, float, or anything at all) to nanoseconds, shape ``(n,)``.
+
+    The second value says whether some of them were floats too large to be exact: then :func:`exact_to_ns` must
+    read the text. What is not a number becomes :data:`MISSING`, what is not finite :data:`NOT_FINITE`.
+    """
+    try:
+        array = np.array(values)
+    except (ValueError, OverflowError):
+        return _one_by_one(values)
+    if array.dtype == np.int64:
+        if len(array) and max(int(array.max()), -int(array.min())) >= _RANGE_NS // 1000:
+            return _one_by_one(values)
+        return array * 1000, False
+    if array.dtype != np.float64:
+        return _one_by_one(values)
+    # An integer above 2^53 has already lost digits in a float array; a float above the limit has lost its fraction.
+    if len(array) and not np.abs(array).max() < EXACT_LIMIT_US:
+        return _one_by_one(values)
+    whole = np.trunc(array)
+    return (whole * 1000 + np.rint((array - whole) * 1000)).astype(np.int64), False
+
+
+def exact_to_ns(texts: Sequence[bytes | None]) -> NDArray[np.int64]:
+    """The same from the JSON text of each number (``None`` where absent)."""
+    out = np.empty(len(texts), np.int64)
+    for index, text in enumerate(texts):
+        out[index] = MISSING if text is None else _text_to_ns(text)
+    return out
+
+
+def _text_to_ns(text: bytes) -> int:
+    whole, dot, fraction = text.partition(b".")
+    if dot and len(fraction) <= 3 and fraction.isdigit() and whole.lstrip(b"-").isdigit():
+        sign = -1 if whole.startswith(b"-") else 1
+        ns = int(whole) * 1000 + sign * int(fraction.ljust(3, b"0"))
+        return ns if abs(ns) < _RANGE_NS else NOT_FINITE
+    try:
+        number = Decimal(text.decode("ascii"))
+    except (InvalidOperation, UnicodeDecodeError):
+        return MISSING
+    return _decimal_to_ns(number)
+
+
+def _decimal_to_ns(number: Decimal) -> int:
+    if not number.is_finite() or number.adjusted() > 18:
+        return NOT_FINITE
+    ns = int((number * 1000).to_integral_value(ROUND_HALF_EVEN))
+    return ns if abs(ns) < _RANGE_NS else NOT_FINITE
+
+
+def _one_by_one(values: list[Any]) -> tuple[NDArray[np.int64], bool]:
+    out = np.empty(len(values), np.int64)
+    inexact = False
+    for index, value in enumerate(values):
+        if type(value) is float:
+            if not math.isfinite(value):
+                out[index] = NOT_FINITE
+            elif abs(value) < EXACT_LIMIT_US:
+                whole = math.trunc(value)
+                out[index] = whole * 1000 + round((value - whole) * 1000)
+            else:
+                inexact = True
+                out[index] = _decimal_to_ns(Decimal(value))
+        elif type(value) is int:
+            out[index] = value * 1000 if abs(value) < _RANGE_NS // 1000 else NOT_FINITE
+        elif type(value) is str:
+            out[index] = _text_to_ns(value.strip().encode())
+        else:
+            out[index] = MISSING
+    return out, inexact
