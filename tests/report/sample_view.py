@@ -447,7 +447,7 @@ def hostile_view() -> Json:
     for call in report["collectives"]:
         call.update(op=evil, group=evil, dtype=evil, step=evil)
     for row in report["exposure"]:
-        row["name"] = evil
+        row.update(name=evil, step=evil + row["step"])
     for row in report["groups"]:
         row.update(group=evil, description=evil, op=evil, role=evil)
     for rank in report["ranks"]:
@@ -461,6 +461,50 @@ def hostile_view() -> Json:
     report["notes"].append({"code": evil, "message": evil})
     report["coverage"]["unclassified"] = [{"name": evil, "share": 0.06}]
     view["headline"].update(answer=evil, gain=evil, where=evil)
+    return view
+
+
+def findings_view() -> Json:
+    """The sample with two findings, as a later analysis reports them (C210)."""
+    view = sample_view()
+    shared: Json = {
+        "confidence": "measured",
+        "cause": "tail",
+        "ranks": [0, 1],
+        "steps": ["ProfilerStep#4", "ProfilerStep#5"],
+        "group_id": 0,
+        "calls": 2,
+        "threshold": {"value": 0.02, "unit": "share of step", "source": "default"},
+    }
+    view["report"]["findings"] = [
+        {
+            "id": "ddp-tail-bucket",
+            "severity": "high",
+            "title": "The last gradient bucket is reduced after the backward pass has ended",
+            "charged_ns": 3_000_000,
+            "recoverable_ns": 3_000_000,
+            "share_of_step": 0.13636,
+            "evidence": [
+                {"what": "size of the last bucket", "value": 52_428_800, "unit": "bytes"},
+                {"what": "exposed after the last backward kernel", "value": 4_450_000, "unit": "ns"},
+            ],
+            "advice": [
+                "Make the last bucket smaller: lower bucket_cap_mb or put late gradients in a bucket of their own."
+            ],
+            **shared,
+        },
+        {
+            "id": "fsdp-late-launch",
+            "severity": "low",
+            "title": "Collectives are launched late",
+            "charged_ns": 1_000_000,
+            "recoverable_ns": None,
+            "share_of_step": 0.04545,
+            "evidence": [{"what": "median lag", "value": 0.21, "unit": "share of step"}],
+            "advice": [],
+            **shared,
+        },
+    ]
     return view
 
 

@@ -6,6 +6,7 @@ from commprof.report.charts.wording import Json, clean, count
 from commprof.units import format_bytes, format_ns
 
 MOST_FILES = 100
+FILES_SHOWN_AT_ONCE = 12
 MOST_NOTES = 60
 MOST_NAMES = 20
 
@@ -24,13 +25,31 @@ def quality(report: Json) -> Json:
     return {
         "notes": [_note(note) for note in report["notes"][:MOST_NOTES]],
         "notes_total": len(report["notes"]),
-        "files": [_file(file) for file in files[:MOST_FILES]],
+        "files": [_file(file) for file in sorted(files, key=_is_sound)[:MOST_FILES]],
         "files_total": len(files),
+        "files_summary": _summary(files),
+        "files_open": len(files) <= FILES_SHOWN_AT_ONCE,
         "ignored": [f"{clean(i['path'], 160)}: {clean(i['reason'], 160)}" for i in run["ignored"][:MOST_FILES]],
         "ignored_total": len(run["ignored"]),
         "coverage": _coverage(report["coverage"]),
         "unclassified": _unclassified(report["coverage"]),
     }
+
+
+def _is_sound(file: Json) -> bool:
+    """Files with faults come first."""
+    return not (file["truncated"] or any(file["repaired"].values()) or any(file["skipped"].values()))
+
+
+def _summary(files: list[Json]) -> str:
+    parts = [
+        count(len(files), "file"),
+        format_bytes(sum(file["bytes"] for file in files)),
+        f"{sum(file['events'] for file in files):,} events",
+    ]
+    parts += [f"{sum(sum(file[what].values()) for file in files):,} {what}" for what in ("repaired", "skipped")]
+    cut = sum(bool(file["truncated"]) for file in files)
+    return ", ".join(parts) + (f", {cut:,} truncated" if cut else "")
 
 
 def _note(note: Json) -> Json:

@@ -17,6 +17,7 @@ MOST_RANKS_DRAWN = 512
 MOST_STEPS_OFFERED = 60
 MOST_TABLE_ROWS = 200
 _HORIZONTAL_UP_TO = 20
+_STRIPES_UP_TO = 48
 
 # (name, colour role, pattern). Compute is drawn in two pieces so that the part that hides communication shows.
 _PARTS = (
@@ -67,8 +68,14 @@ def split_chart(report: Json) -> Json | None:
     labels = [rank_label(rank, several) for rank in ranks]
     horizontal = len(ranks) <= _HORIZONTAL_UP_TO
     return {
-        "figure": _figure(labels, horizontal, unit, not has_step_marks(report)),
+        "figure": _figure(
+            labels if horizontal else [each.removeprefix("rank ") for each in labels],
+            horizontal,
+            unit,
+            not has_step_marks(report),
+        ),
         "horizontal": horizontal,
+        "stripes": len(ranks) <= _STRIPES_UP_TO,
         "longest": longest / divisor,
         "variants": [_variant(name, rows, labels, divisor, base) for name, rows in columns],
         "note": note,
@@ -114,7 +121,10 @@ def _figure(labels: list[str], horizontal: bool, unit: str, window: bool) -> Jso
     data = []
     for name, role, pattern in _PARTS:
         marker: Json = {"color": f"--{role}", "line": {"width": 0}}
-        if pattern:
+        if pattern and len(labels) > _STRIPES_UP_TO:
+            # Stripes in bars of a pixel or two would be noise.
+            marker["color"] = "--mixed"
+        elif pattern:
             colours = {"fgcolor": f"--{pattern}", "bgcolor": f"--{role}", "fgopacity": 1}
             marker["pattern"] = {"shape": "/", "size": 7, "solidity": 0.4, "fillmode": "overlay", **colours}
         data.append(
@@ -134,9 +144,11 @@ def _figure(labels: list[str], horizontal: bool, unit: str, window: bool) -> Jso
     places: Json = {"fixedrange": True, "type": "category", "showgrid": False}
     if horizontal:
         places["autorange"] = "reversed"
+    else:
+        places.update({"tickangle": 0, "nticks": 16, "title": {"text": "rank"}})
     layout = {
         "barmode": "stack",
-        "bargap": 0.35 if horizontal else 0.05,
+        "bargap": 0.35 if horizontal else 0.0 if len(labels) > _STRIPES_UP_TO else 0.08,
         "height": 110 + 34 * len(labels) if horizontal else 380,
         "showlegend": True,
         f"{category}axis": places,

@@ -20,7 +20,7 @@ function coloured(value) {
   return value;
 }
 
-const CONFIG = { displayModeBar: false, responsive: true, doubleClick: "reset", showTips: false };
+const CONFIG = { displayModeBar: false, doubleClick: false, showTips: false };
 
 function axis(extra) {
   return {
@@ -43,10 +43,36 @@ function layout(extra) {
   };
 }
 
-// Charts that must follow the colour scheme and the printer: each registers its own drawing function.
+// Charts follow the colour scheme, the width of the page and the printer: each registers its own drawing function.
 const drawings = [];
 function drawn(draw) {
   drawings.push(draw);
   draw();
 }
 const redraw = () => drawings.forEach((draw) => draw());
+
+// Width of a portrait page of A4 or Letter inside its margins, in CSS pixels.
+const PAPER = 680;
+let printing = false;
+
+function plot(target, traces, shape, config) {
+  const width = printing ? PAPER : target.clientWidth;
+  Plotly.react(target, traces, layout({ ...shape, width }), { ...CONFIG, ...config });
+}
+
+function followPage() {
+  let width = document.documentElement.clientWidth;
+  window.addEventListener("resize", () => {
+    if (document.documentElement.clientWidth === width) return;
+    width = document.documentElement.clientWidth;
+    redraw();
+  });
+  window.matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redraw);
+  for (const [event, paper] of [["beforeprint", true], ["afterprint", false]]) {
+    window.addEventListener(event, () => {
+      printing = paper;
+      document.documentElement.classList.toggle("printing", paper);
+      redraw();
+    });
+  }
+}

@@ -18,7 +18,7 @@ function startSplit() {
     for (const name of ["xaxis", "yaxis"]) shape[name] = axis(shape[name]);
     // One scale for all variants, so that steps compare.
     shape[`${value}axis`].range = [0, given.longest * 1.01];
-    Plotly.react(target, figure.data, layout({ ...shape, showlegend: false }), CONFIG);
+    plot(target, figure.data, { ...shape, showlegend: false });
   });
   if (pick) pick.addEventListener("change", redraw);
 }

@@ -141,8 +141,8 @@ function startTimeline() {
 
   function draw() {
     const { height, unit } = arrange();
-    const width = Math.max(200, chart.clientWidth - 150);
-    Plotly.react(chart, traces(width), layout({
+    const width = Math.max(200, (printing ? PAPER : chart.clientWidth) - 150);
+    plot(chart, traces(width), {
       height: height * unit + 60,
       dragmode: "zoom",
       hovermode: false,
@@ -155,7 +155,7 @@ function startTimeline() {
         tickvals: rows.map((row) => row.y + row.height / 2), ticktext: rows.map((row) => (row.lane ? plain(row.name) : row.name)),
       }),
       shapes: marker(),
-    }), { ...CONFIG, doubleClick: false });
+    });
   }
 
   function marker() {
