@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -16,7 +17,8 @@ from typing import IO
 from commprof.errors import WorkerDied
 
 _MARK = "commprof-progress"
-_NO_REASON = ("USDT:", "[rank", "[W", "warnings.warn")
+_RANK_PREFIX = re.compile(r"^\[rank\d+\]:\s*")
+_NO_REASON = ("USDT:", "[W")  # the profiler's own marks, native warnings
 
 Progress = Callable[[int, int], None]
 
@@ -94,7 +96,7 @@ def _wait(workers: Sequence[subprocess.Popen[str]], logs: Sequence[IO[bytes]], u
 def _last_words(log: IO[bytes], code: int) -> str:
     """The last line of its standard error that says something, and how it ended."""
     log.seek(0)
-    lines = [line.strip() for line in log.read().decode(errors="replace").splitlines()]
+    lines = [_RANK_PREFIX.sub("", line.strip()) for line in log.read().decode(errors="replace").splitlines()]
     telling = [line for line in lines if line and not line.startswith(_NO_REASON)]
     ending = f"exit status {code}" if code > 0 else f"signal {-code}"
     return f"{telling[-1]} ({ending})" if telling else ending

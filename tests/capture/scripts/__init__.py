@@ -1,0 +1,1 @@
+"""Programs that the capture tests run in processes of their own."""
