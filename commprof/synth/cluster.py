@@ -115,7 +115,7 @@ class Placement:
             ports = [self.nic(r) for r in ranks]
         left = min(self.slow_links.get(port, 1000) for port in ports)
         if one_way:
-            resources = (2 * ports[0], 2 * ports[-1] + 1)
+            resources: tuple[int, ...] = (2 * ports[0], 2 * ports[-1] + 1)
         else:
             resources = tuple(sorted({2 * port + way for port in ports for way in (0, 1)}))
         return Path(latency, max(1, width * left // 1000), resources, frozenset(ports), len(by_host))

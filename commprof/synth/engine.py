@@ -98,6 +98,7 @@ class Engine:
         self.calls: list[Call] = []
         self._open: dict[tuple[int, ...], int] = {}
         self._paths: dict[tuple[tuple[int, ...], bool], Path] = {}
+        self._place_of: dict[tuple[int, ...], dict[int, int]] = {}
         self._flows: dict[int, set[_Flow]] = {}
         slow = _FULL * _FULL // (_FULL + self.scenario.contention_permille)
         self._beside_rate = slow
@@ -194,12 +195,14 @@ class Engine:
         number = self._open.get((*ends, n))
         if number is None:
             number = len(self.calls)
-            self.calls.append(Call(number, group, "send" if comm.peer is not None else comm.op, comm, n, members))
+            op, blank = "send" if comm.peer is not None else comm.op, array("i", [-1]) * len(members)
+            self.calls.append(Call(number, group, op, comm, n, members, blank))
             if len(members) > 1:
                 self._open[(*ends, n)] = number
         call = self.calls[number]
         if call.comm.size_bytes != comm.size_bytes or (comm.peer is None and call.op != comm.op):
             raise RuntimeError(f"rank {rank.id} calls {comm.op} where group {group.id} calls {call.op}")
+        call.indices[self._places(call)[rank.id]] = i
         call.enrolled += 1
         if call.enrolled == len(members):
             self._open.pop((*ends, n), None)
@@ -282,8 +285,9 @@ class Engine:
 
     def _arrive(self, rank: _Rank, i: int) -> None:
         call = self.calls[rank.call_of[i]]
-        call.starts[rank.id] = self.now
-        call.indices[rank.id] = i
+        call.arrived += 1
+        if call.first < 0:
+            call.first = self.now
         compute_left = max((r.left // _FULL - (self.now - r.since) for r in rank.computing.values()), default=0)
         ready = self.now + self.timing.block_delay(call.key, rank.id, compute_left)
         call.ready = max(call.ready, ready)
@@ -293,16 +297,16 @@ class Engine:
             self._at(ready, self._begin, call)
         elif buffered:
             self._sink_entered(call, rank, ready)
-        elif len(call.starts) == len(call.members):
-            call.early = self.timing.early_share(self._length(call)[1], call.ready - min(call.starts.values()))
+        elif call.arrived == len(call.members):
+            call.early = self.timing.early_share(self._length(call)[1], call.ready - call.first)
             self._at(call.ready, self._begin, call)
 
     def _sink_entered(self, call: Call, rank: _Rank, ready: int) -> None:
         if call.done >= 0:
             alpha = self._length(call)[0]
-            self._at(max(call.done, ready) + alpha, self._finish, rank, call.indices[rank.id])
+            self._at(max(call.done, ready) + alpha, self._finish, rank, self._index(call, rank.id))
         else:
-            call.pending.append(rank.id)
+            call.pending += (rank.id,)
 
     def _path(self, call: Call) -> Path:
         one_way = call.comm.peer is not None
@@ -354,21 +358,32 @@ class Engine:
         self._share(flow)
         call = flow.call
         call.done = self.now
-        for member in call.starts:
-            if member not in call.pending:
-                skew = self.timing.end_skew(call.key, member, flow.path, len(call.members))
-                self._end_member(call, member, self.now + skew)
+        # Buffered calls end here for their source alone; all others have all their members.
+        whole = call.arrived == len(call.members) and not call.pending
+        for member in call.members if whole else (call.source,):
+            skew = self.timing.end_skew(call.key, member, flow.path, len(call.members))
+            self._end_member(call, member, self.now + skew)
         for member in call.pending:
             alpha = self._length(call)[0]
-            self._at(self.now + alpha, self._finish, self.ranks[member], call.indices[member])
-        call.pending.clear()
+            self._at(self.now + alpha, self._finish, self.ranks[member], self._index(call, member))
+        call.pending = ()
 
     def _end_member(self, call: Call, member: int, when: int) -> None:
         rank = self.ranks[member]
         if when == self.now:
-            self._finish(rank, call.indices[member])
+            self._finish(rank, self._index(call, member))
         else:
-            self._at(when, self._finish, rank, call.indices[member])
+            self._at(when, self._finish, rank, self._index(call, member))
+
+    def _places(self, call: Call) -> dict[int, int]:
+        """Place of each rank among the members of ``call``."""
+        places = self._place_of.get(call.members)
+        if places is None:
+            places = self._place_of[call.members] = {rank: n for n, rank in enumerate(call.members)}
+        return places
+
+    def _index(self, call: Call, rank: int) -> int:
+        return call.indices[self._places(call)[rank]]
 
 
 def simulate(plan: Plan) -> Timeline:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from commprof.synth.mesh import Group
 from commprof.synth.plan import Plan
@@ -14,8 +14,9 @@ from commprof.synth.program import Comm
 class Call:
     """One call of a group: who took part, when each kernel started, and when the data was there.
 
-    ``op`` of a point-to-point message is ``send``; ``members`` are then source and sink. ``ready`` is when the
-    last member could take part, ``done`` when the transfer was over.
+    ``op`` of a point-to-point message is ``send``; ``members`` are then source and sink. ``indices`` are the
+    instructions of the members, in their order. ``first`` is when the first member entered, ``ready`` when the last
+    could take part, ``done`` when the transfer was over.
     """
 
     number: int
@@ -24,13 +25,14 @@ class Call:
     comm: Comm
     order: int
     members: tuple[int, ...]
+    indices: array[int]
     enrolled: int = 0
+    arrived: int = 0
+    first: int = -1
     ready: int = 0
     early: int = 0
     done: int = -1
-    starts: dict[int, int] = field(default_factory=dict)
-    indices: dict[int, int] = field(default_factory=dict)
-    pending: list[int] = field(default_factory=list)
+    pending: tuple[int, ...] = ()
 
     @property
     def key(self) -> tuple[int, ...]:
@@ -68,3 +70,11 @@ class Timeline:
     plan: Plan
     ranks: list[RankTimeline]
     calls: list[Call]
+
+    def starts(self, call: Call) -> dict[int, int]:
+        """When the kernel of each member started."""
+        return {rank: self.ranks[rank].dev_start[i] for rank, i in zip(call.members, call.indices, strict=True)}
+
+    def ends(self, call: Call) -> dict[int, int]:
+        """When the kernel of each member ended."""
+        return {rank: self.ranks[rank].dev_end[i] for rank, i in zip(call.members, call.indices, strict=True)}

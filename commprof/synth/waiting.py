@@ -26,15 +26,14 @@ def call_truth(timeline: Timeline, call: Call) -> CallTruth:
     Synchronising calls wait for the last member; all-to-alls with unequal splits only for those that send
     to them, without a transfer; a sink waits for its source, a source for its sink only if it cannot finish before.
     """
-    starts = call.starts
-    ends = {rank: timeline.ranks[rank].dev_end[index] for rank, index in call.indices.items()}
+    starts, ends = timeline.starts(call), timeline.ends(call)
     latest, first_end = max(starts.values()), min(ends.values())
     skew, end_skew = latest - min(starts.values()), max(ends.values()) - first_end
     if call.op in SYNCHRONISING and call.comm.traffic is None:
         waits = {rank: latest - start for rank, start in starts.items()}
         return CallTruth(waits, first_end - latest, _only_latest(starts), skew, end_skew)
     if call.op in SYNCHRONISING:
-        return CallTruth(_waits_of_senders(timeline, call), None, _only_latest(starts), skew, end_skew)
+        return CallTruth(_waits_of_senders(timeline, call, starts), None, _only_latest(starts), skew, end_skew)
     source = call.source
     sinks = [rank for rank in call.members if rank != source]
     waits = {sink: max(0, starts[source] - starts[sink]) for sink in sinks}
@@ -56,7 +55,7 @@ def _only_latest(starts: dict[int, int]) -> int | None:
     return found[0] if len(found) == 1 else None
 
 
-def _waits_of_senders(timeline: Timeline, call: Call) -> dict[int, int]:
+def _waits_of_senders(timeline: Timeline, call: Call, starts: dict[int, int]) -> dict[int, int]:
     plan, comm = timeline.plan, call.comm
     assert comm.traffic is not None
     matrix = traffic(
@@ -65,6 +64,6 @@ def _waits_of_senders(timeline: Timeline, call: Call) -> dict[int, int]:
     waits = {}
     for place, rank in enumerate(call.members):
         rows = received(matrix, place, comm.transposed)
-        senders = [call.starts[member] for j, member in enumerate(call.members) if rows[j] > 0]
-        waits[rank] = max(0, max(senders) - call.starts[rank])
+        senders = [starts[member] for j, member in enumerate(call.members) if rows[j] > 0]
+        waits[rank] = max(0, max(senders) - starts[rank])
     return waits
