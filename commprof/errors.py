@@ -2,6 +2,7 @@
 
 CommprofError            exit 4, the run itself broke
 ├── InputRefused         exit 2, the file or the option cannot be used
+│   ├── NotATrace        exit 2, passed over when it lies in a folder
 │   └── UsageError       exit 2, the call itself makes no sense
 ├── CannotAnswer         exit 3, read, but the question has no answer in it
 └── WorkerDied           exit 4, a process of ours ended before its time
@@ -57,3 +58,7 @@ class WorkerDied(CommprofError):
     """A worker process ended before it delivered its rank."""
 
     exit_code = 4
+
+
+class NotATrace(InputRefused):
+    """A file that is no trace at all: refused when named, passed over (and listed) in a folder."""

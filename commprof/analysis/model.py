@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from commprof.analysis.rollup import ExposureRow
 from commprof.intervals import Int64Array
 from commprof.trace.model import Calls, FileFacts, GroupFacts
 
@@ -70,13 +71,15 @@ class Step:
 class DeviceAnalysis:
     """One device of one rank: split of every window, and the share of each call in its exposed time.
 
-    ``windows`` is ``launch``, ``annotation`` or ``none``. ``compute_stream`` is the main compute stream.
+    ``windows`` is ``launch``, ``annotation`` or ``none``. ``marks`` are the indices of the step
+    marks that belong to ``steps``. ``compute_stream`` is the main compute stream.
     """
 
     device: int
     windows: str
     whole: Split
     steps: list[Step]
+    marks: list[int]
     without_window: list[tuple[str, str]]
     compute_stream: int | None = None
 
@@ -137,7 +140,9 @@ class RankAnalysis:
     device_name: str | None
     patterns_used: set[str]
     warnings: list[str]
-    micro_steps: int | None = None
+    exposure: list[ExposureRow]
+    optimizer_marks: list[int]
+    """Indices of the step marks in which an optimizer stepped."""
 
     @property
     def rank(self) -> int:

@@ -11,9 +11,11 @@ from commprof.analysis.attribution import Activity, attribute
 from commprof.analysis.devices import cpu_work, device_work
 from commprof.analysis.hostbound import host_bound
 from commprof.analysis.model import CallShares, Coverage, DeviceAnalysis, RankAnalysis, Step
+from commprof.analysis.rollup import ExposureRow, exposure_rows, kernels_of
+from commprof.analysis.selection import StepSelection
 from commprof.analysis.split import Splitter
 from commprof.analysis.timeline import timeline
-from commprof.analysis.windows import Marks, Windows, find_windows, incomplete_steps, step_marks
+from commprof.analysis.windows import Marks, Windows, find_windows, incomplete_steps, optimizer_marks, step_marks
 from commprof.analysis.work import Work
 from commprof.errors import CannotAnswer
 from commprof.intervals import Int64Array
@@ -28,7 +30,11 @@ _BLOCKING = re.compile(r"Synchronize|Memcpy")
 
 
 def analyze_rank(
-    rank: RankTrace, patterns: Sequence[re.Pattern[str]] = (), *, with_timeline: bool = True
+    rank: RankTrace,
+    patterns: Sequence[re.Pattern[str]] = (),
+    *,
+    steps: StepSelection | None = None,
+    with_timeline: bool = True,
 ) -> RankAnalysis:
     """Split, windows, calls and their shares of exposed time for one rank.
 
@@ -56,7 +62,7 @@ def analyze_rank(
             )
         calls, works, used = gloo_calls(rank), [work], set()
     _count_calls(coverage, calls)
-    return _measure(rank, marks, calls, works, coverage, used, with_timeline)
+    return _measure(rank, marks, calls, works, coverage, used, steps, with_timeline)
 
 
 def _measure(
@@ -66,6 +72,7 @@ def _measure(
     works: list[Work],
     coverage: Coverage,
     patterns_used: set[str],
+    steps: StepSelection | None,
     with_timeline: bool,
 ) -> RankAnalysis:
     incomplete = incomplete_steps(rank, marks)
@@ -75,6 +82,8 @@ def _measure(
     lanes = []
     for work in works:
         windows = find_windows(work, marks)
+        if steps is not None:
+            windows = steps.apply(windows, rank.file.path)
         linked = bool((work.compute_launch != NOT_LAUNCHED).any())
         splitter = Splitter(work, host_bound(work, rank.runtime, blocking) if linked else None)
         devices.append(_device(work, windows, splitter, incomplete))
@@ -89,6 +98,7 @@ def _measure(
         devices=devices,
         calls=calls,
         shares=shares.result(),
+        exposure=shares.rows,
         coverage=coverage,
         timeline=lanes,
         on_cpu=not len(rank.device),
@@ -97,6 +107,7 @@ def _measure(
         device_name=_device_name(rank, works),
         patterns_used=patterns_used,
         warnings=rank.warnings,
+        optimizer_marks=optimizer_marks(rank, marks),
     )
 
 
@@ -108,7 +119,8 @@ def _device(work: Work, windows: Windows, splitter: Splitter, incomplete: set[in
         Step(window.name, split, window.open, window.mark in incomplete)
         for window, split in zip(windows.windows, splitter.split(start, end), strict=True)
     ]
-    return DeviceAnalysis(work.device, windows.kind, whole, steps, windows.without, windows.main_stream)
+    marks = [window.mark for window in windows.windows]
+    return DeviceAnalysis(work.device, windows.kind, whole, steps, marks, windows.without, windows.main_stream)
 
 
 class _Shares:
@@ -122,6 +134,7 @@ class _Shares:
         self._sole = np.zeros(count, np.int64)
         self._touched = np.zeros(count, np.int64)
         self._step = np.full(count, -1, np.int64)
+        self.rows: list[ExposureRow] = []
         self._parts: list[tuple[Int64Array, Int64Array, Int64Array]] = []
         self._names = list(marks.names)
 
@@ -130,13 +143,14 @@ class _Shares:
         if not windows.windows or windows.kind == "none":
             self._names = [window.name for window in windows.windows]
         mine = np.flatnonzero((calls.device == work.device) & ~calls.fused)
-        kernels = np.concatenate([np.arange(calls.first[i], calls.last[i]) for i in mine.tolist()] or [mine])
+        kernels = kernels_of(calls, mine)
         owner = np.repeat(np.arange(len(mine)), calls.last[mine] - calls.first[mine])
         activity = Activity(owner, calls.kernel_start[kernels], calls.kernel_end[kernels], len(mine))
         start = np.array([window.start for window in windows.windows], np.int64)
         end = np.array([window.end for window in windows.windows], np.int64)
         found = attribute(activity, work.compute, work.compute_start, start, end)
         self.exposed[mine], self._sole[mine], self._touched[mine] = found.exposed, found.sole, found.touched
+        self.rows += exposure_rows(calls, mine, found, work.compute, windows, work.device)
         index = np.array([max(window.mark, 0) for window in windows.windows], np.int64)
         self._parts.append((mine[found.part_call], index[found.part_window], found.part_ns))
         self._label(np.flatnonzero(calls.device == work.device), start, end, index)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -78,16 +78,3 @@ def _one(start: int, end: int, values: dict[str, int], linked: bool) -> Split:
     return split
 
 
-def mean_of(splits: list[Split]) -> dict[str, int | None]:
-    """Mean of every length over windows, rounded to 1 ns; ``None`` where a window has no value."""
-    names = [field.name for field in fields(Split) if field.name not in ("start", "end")]
-    out: dict[str, int | None] = {"duration": _mean([split.duration for split in splits])}
-    for name in names:
-        values = [getattr(split, name) for split in splits]
-        out[name] = None if any(value is None for value in values) else _mean(values)
-    return out
-
-
-def _mean(values: list[int]) -> int:
-    count = len(values)
-    return (2 * sum(values) + count) // (2 * count)

@@ -154,6 +154,15 @@ def _latest(values: Int64Array, step: Int64Array, steps: int) -> dict[int, int]:
     return {index: int(highest[index]) for index in np.unique(step[step >= 0]).tolist()}
 
 
+def optimizer_marks(rank: RankTrace, marks: Marks) -> list[int]:
+    """Indices of the marks inside which an optimizer stepped (``Optimizer.step#AdamW.step``)."""
+    found: set[int] = set()
+    for table in (rank.annotations, rank.operators):
+        codes = [code for code, name in enumerate(rank.names) if name.startswith("Optimizer.step#")]
+        found |= set(marks.step_of(table.start[np.isin(table.name, codes)]).tolist())
+    return sorted(found - {-1})
+
+
 def incomplete_steps(rank: RankTrace, marks: Marks) -> set[int]:
     """Steps of which more than 1 % of the kernel launches have no device event: the capture ended before them."""
     runtime = rank.runtime

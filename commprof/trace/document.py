@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from commprof.errors import CannotAnswer, InputRefused
+from commprof.errors import CannotAnswer, InputRefused, NotATrace
 from commprof.trace.events import events_decoder
 from commprof.trace.repair import repair_object
 from commprof.trace.walker import Walk, has_repeated_keys, walk_events
@@ -85,7 +85,7 @@ class Document:
         while len(buffer) < 4 and not stream.at_end:
             buffer += stream.take()
         if not buffer:
-            raise InputRefused(f"{self.path}: empty file", hint="capture again")
+            raise NotATrace(f"{self.path}: empty file", hint="capture again")
         buffer = self._check_encoding(buffer)
         first = len(buffer) - len(buffer.lstrip())
         while first == len(buffer) and not stream.at_end:
@@ -96,9 +96,9 @@ class Document:
             self.is_list = True
             return buffer[first + 1 :]
         if not root:
-            raise InputRefused(f"{self.path}: empty file", hint="capture again")
+            raise NotATrace(f"{self.path}: empty file", hint="capture again")
         if root != b"{":
-            raise InputRefused(f"{self.path}: not a trace ({_kind_of(buffer)})", hint="give a Kineto JSON trace")
+            raise NotATrace(f"{self.path}: not a trace ({_kind_of(buffer)})", hint="give a Kineto JSON trace")
         while True:
             for match in _EVENTS_KEY.finditer(buffer):
                 head = _object(buffer[first : match.start()] + b'"traceEvents":[]}')
@@ -121,16 +121,16 @@ class Document:
             return buffer[match.end() :]
         head = _object(buffer[first:])
         if head is None and len(buffer) <= _HEAD_LIMIT and not re.search(rb'"(?:schemaVersion|traceEvents)"', buffer):
-            raise InputRefused(f"{self.path}: not a trace (broken JSON)", hint="give a Kineto JSON trace")
+            raise NotATrace(f"{self.path}: not a trace (broken JSON)", hint="give a Kineto JSON trace")
         if head is None:
             raise InputRefused(f"{self.path}: cut before the first event", hint="capture again or copy the whole file")
         if "traceEvents" in head:
-            raise InputRefused(f"{self.path}: traceEvents is no list", hint="capture again")
+            raise NotATrace(f"{self.path}: traceEvents is no list", hint="capture again")
         if "nodes" in head and "schema" in head:
-            raise InputRefused(
+            raise NotATrace(
                 f"{self.path}: execution trace, not a profiler trace", hint="give what export_chrome_trace wrote"
             )
-        raise InputRefused(f"{self.path}: no traceEvents", hint="give what export_chrome_trace wrote")
+        raise NotATrace(f"{self.path}: no traceEvents", hint="give what export_chrome_trace wrote")
 
     def _check_encoding(self, buffer: bytes) -> bytes:
         if buffer.startswith(b"\xef\xbb\xbf"):
@@ -140,11 +140,11 @@ class Document:
             ((b"\xff\xfe", b"\xfe\xff"), "UTF-16"),
         ):
             if buffer.startswith(marks):
-                raise InputRefused(f"{self.path}: {name} text", hint="convert it to UTF-8")
+                raise NotATrace(f"{self.path}: {name} text", hint="convert it to UTF-8")
         start = buffer.lstrip(b" \t\r\n")[:4]
         if len(start) == 4 and b"\0" in start and start.strip(b"\0")[:1] in (b"{", b"[", b"\n", b"\r"):
             name = "UTF-32" if start.count(b"\0") == 3 else "UTF-16"
-            raise InputRefused(f"{self.path}: {name} text", hint="convert it to UTF-8")
+            raise NotATrace(f"{self.path}: {name} text", hint="convert it to UTF-8")
         return buffer
 
     def _decode(self, buffer: bytes, cut: int) -> Generator[Batch, None, tuple[int, bool]]:

@@ -1,0 +1,5 @@
+"""``python -m commprof``."""
+
+from commprof.cli.app import run
+
+run()

@@ -1,0 +1,217 @@
+"""The ranks of one run put side by side: which are missing, which groups they share, what a reader must know."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from commprof.analysis.model import Analysis, Note, RankAnalysis
+from commprof.errors import InputRefused
+from commprof.manifest import Manifest
+from commprof.trace.model import GroupFacts
+
+_UNCLASSIFIED_SHARE = 0.05
+
+_NOT_BUILT = (
+    "buckets", "matching", "waits", "stragglers", "strategy", "idle", "imbalance", "pipeline", "units", "contention",
+    "bounds", "whatif", "checks", "findings",
+)  # fmt: skip
+
+
+def combine(
+    path: str,
+    ranks: list[RankAnalysis],
+    ignored: list[tuple[str, str]],
+    manifests: Sequence[Manifest] = (),
+    patterns: Sequence[str] = (),
+) -> Analysis:
+    """One :class:`Analysis` of all ranks.
+
+    Raises :class:`~commprof.errors.InputRefused` where two files are of one rank.
+    """
+    ranks = sorted(ranks, key=lambda rank: rank.rank)
+    _refuse_double(ranks)
+    declared = [rank.world_size for rank in ranks if rank.world_size]
+    world = max(declared, default=None)
+    have = {rank.rank for rank in ranks}
+    missing = [] if world is None else sorted(set(range(world)) - have)
+    groups, group_of, assumed = _merge_groups(ranks, world)
+    warnings = [warning for rank in ranks for warning in rank.warnings]
+    used = {pattern for rank in ranks for pattern in rank.patterns_used}
+    warnings += [f"--comm-pattern {pattern!r} matches no kernel" for pattern in patterns if pattern not in used]
+    if len(set(declared)) > 1:
+        warnings.append(f"the files disagree on the world size ({', '.join(map(str, sorted(set(declared))))})")
+    analysis = Analysis(
+        path=path,
+        ranks=ranks,
+        ignored=ignored,
+        world_size=world,
+        missing_ranks=missing,
+        groups=groups,
+        group_of=group_of,
+        group_assumed=assumed,
+        notes=[],
+        warnings=warnings,
+        capture=_capture(manifests),
+    )
+    analysis.notes = _notes(analysis)
+    return analysis
+
+
+def _refuse_double(ranks: list[RankAnalysis]) -> None:
+    for one, other in zip(ranks, ranks[1:], strict=False):
+        if one.rank == other.rank:
+            how = "both say so" if one.file.rank_source == other.file.rank_source == "distributedInfo" else "as far as known"
+            raise InputRefused(
+                f"{one.file.path} and {other.file.path}: two files for rank {one.rank} ({how})",
+                hint="choose one capture with --only GLOB, or name the files rank0.json, rank1.json, ...",
+            )
+
+
+def _merge_groups(ranks: list[RankAnalysis], world: int | None) -> tuple[list[GroupFacts], list[list[int]], bool]:
+    """Groups over all ranks by identity: the name together with the members, or the size where those are unknown."""
+    groups: list[GroupFacts] = []
+    index: dict[object, int] = {}
+    group_of: list[list[int]] = []
+    for rank in ranks:
+        mapping = []
+        for facts in rank.calls.groups:
+            key = (facts.name, facts.ranks or ("size", facts.size))
+            if key not in index:
+                index[key] = len(groups)
+                groups.append(facts)
+            mapping.append(index[key])
+        group_of.append(mapping)
+    if groups or not any(len(rank.calls) for rank in ranks):
+        return groups, group_of, False
+    # Older traces name no group at all: then everything is taken to be one group of all ranks.
+    everyone = GroupFacts(None, "all ranks (assumed)", tuple(range(world)) if world else None, world, "unknown")
+    for rank in ranks:
+        rank.calls.group[:] = 0
+        rank.coverage.group_unknown = 0
+    return [everyone], [[0] for _ in ranks], True
+
+
+def _capture(manifests: Sequence[Manifest]) -> dict[str, Any]:
+    def typical(values: list[int | None]) -> int | None:
+        known = sorted(value for value in values if value is not None)
+        return known[len(known) // 2] if known else None
+
+    environment: dict[str, str] = {}
+    for manifest in manifests:
+        environment.update(manifest.environment)
+    return {
+        "profiled_step_ns": typical([manifest.profiled_step_ns for manifest in manifests]),
+        "unprofiled_step_ns": typical([manifest.unprofiled_step_ns for manifest in manifests]),
+        "export_ns": typical([manifest.export_ns for manifest in manifests]),
+        "environment": environment,
+        "cores": {str(manifest.rank): manifest.cores for manifest in manifests if manifest.cores is not None},
+    }
+
+
+def ranks_text(ranks: Sequence[int]) -> str:
+    """Ranks as ranges: ``0–5, 7``."""
+    parts: list[str] = []
+    start = previous = None
+    for rank in [*ranks, None]:
+        if start is not None and rank != previous + 1:  # type: ignore[operator]
+            parts.append(str(start) if start == previous else f"{start}–{previous}")
+            start = rank
+        elif start is None:
+            start = rank
+        previous = rank
+    return ", ".join(parts)
+
+
+def _notes(analysis: Analysis) -> list[Note]:
+    notes: list[Note] = []
+    ranks = analysis.ranks
+    if analysis.missing_ranks:
+        have, missing = len(ranks), analysis.missing_ranks
+        word = "rank" if len(missing) == 1 else "ranks"
+        notes.append(
+            Note(
+                "missing-ranks",
+                f"{have} of {analysis.world_size} ranks are in the input; {word} {ranks_text(missing)} missing, so "
+                "waiting for them cannot be told from transferring.",
+            )
+        )
+    if len(ranks) == 1:
+        notes.append(
+            Note("single-rank", "One rank only: communication time includes waiting for peers; give all ranks to split it.")
+        )
+    for rank in ranks:
+        _rank_notes(rank, notes)
+    if analysis.group_assumed:
+        notes.append(
+            Note("group-assumed", "The trace names no process groups; all collectives are taken to belong to one of all ranks.")
+        )
+    _unclassified(analysis, notes)
+    if not any(len(rank.calls) for rank in ranks):
+        notes.append(Note("no-communication", "No communication was found in this trace."))
+    notes.append(Note("not-built", f"Not measured by this version: {', '.join(_NOT_BUILT)}."))
+    return notes
+
+
+def _rank_notes(rank: RankAnalysis, notes: list[Note]) -> None:
+    where = f"rank {rank.rank}"
+    file = rank.file
+    if file.rank_source == "default":
+        notes.append(Note("rank-assumed", f"{file.path}: nothing says which rank this is; rank 0 is assumed."))
+    if file.truncated:
+        notes.append(Note("truncated", f"{file.path}: the file is cut; truncated after {file.events} events."))
+    for code, counts, text in (
+        ("repaired", file.repaired, "were repaired"),
+        ("skipped", file.skipped, "were left out"),
+    ):
+        found = {kind: count for kind, count in sorted(counts.items()) if count}
+        if found:
+            listed = ", ".join(f"{count} {kind.replace('_', ' ')}" for kind, count in found.items())
+            notes.append(Note(code, f"{where}: {sum(found.values())} events {text} ({listed})."))
+    device = rank.devices[0]
+    if device.windows == "none":
+        notes.append(
+            Note("no-step-marks", f"{where}: no step marks; shares are of the whole window. Call step() in the loop.")
+        )
+    elif device.windows == "annotation" and not rank.on_cpu:
+        notes.append(
+            Note("no-launch-links", f"{where}: nothing links kernels to their launches; steps are the CPU's step marks.")
+        )
+    incomplete = [step.name for step in device.steps if step.incomplete]
+    if incomplete:
+        notes.append(Note("incomplete-step", f"{where}: the capture cut kernels of {', '.join(incomplete)}."))
+    if device.without_window:
+        listed = ", ".join(f"{name} ({reason})" for name, reason in device.without_window[:6])
+        more = f" and {len(device.without_window) - 6} more" if len(device.without_window) > 6 else ""
+        notes.append(
+            Note(
+                "steps-without-window",
+                f"{where}: {len(device.without_window)} steps have no window on the device: {listed}{more}; "
+                f"means are over the {len(device.steps)} that have one.",
+            )
+        )
+
+
+def unclassified_kernels(analysis: Analysis) -> tuple[float, list[dict[str, Any]]]:
+    """Share of kernel time that no rule names, and the names with more than 5 % of it."""
+    total = sum(rank.coverage.kernel_ns for rank in analysis.ranks)
+    names: dict[str, int] = {}
+    for rank in analysis.ranks:
+        for name, ns in rank.coverage.unnamed_ns.items():
+            names[name] = names.get(name, 0) + ns
+    if not total:
+        return 0.0, []
+    large = sorted(((ns, name) for name, ns in names.items() if ns > _UNCLASSIFIED_SHARE * total), reverse=True)
+    return sum(names.values()) / total, [{"name": name, "share": ns / total} for ns, name in large]
+
+
+def _unclassified(analysis: Analysis, notes: list[Note]) -> None:
+    _, large = unclassified_kernels(analysis)
+    for entry in large:
+        notes.append(
+            Note(
+                "unclassified-kernels",
+                f"{entry['name'][:100]}: no rule knows this kernel ({entry['share']:.1%} of kernel time); it counts as "
+                "compute. If it communicates, name it with --comm-pattern.",
+            )
+        )

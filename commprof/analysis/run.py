@@ -1,0 +1,123 @@
+"""From paths to an :class:`Analysis`: every rank is read and reduced on its own, several at once if that pays."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import dataclass
+
+from commprof.analysis.combine import combine
+from commprof.analysis.model import Analysis, RankAnalysis
+from commprof.analysis.rank import analyze_rank
+from commprof.analysis.selection import StepSelection, parse_steps
+from commprof.errors import CannotAnswer, CommprofError, InputRefused, NotATrace, WorkerDied
+from commprof.trace.classify import compile_patterns
+from commprof.trace.discover import Candidate, find_candidates
+from commprof.trace.read import read_rank
+
+_POOL_PAYS_BYTES = 24 << 20
+_TIMELINES = 8
+
+Progress = Callable[[int], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """What one worker does: read one file and reduce it."""
+
+    candidate: Candidate
+    patterns: tuple[str, ...]
+    steps: StepSelection | None
+    with_timeline: bool
+    tolerant: bool = False
+
+
+def analyze(
+    paths: str | os.PathLike[str] | Iterable[str | os.PathLike[str]],
+    *,
+    comm_patterns: Sequence[str] = (),
+    steps: str | None = None,
+    only: str | None = None,
+    jobs: int | None = None,
+    progress: Progress | None = None,
+    on_total: Progress | None = None,
+    tolerant: bool = False,
+) -> Analysis:
+    """Read and measure one trace file, a capture folder, a glob, a URL, or several of them.
+
+    ``jobs`` is the number of worker processes (default: as many as cores, if the files are large enough to pay for
+    them); the result does not depend on it. ``progress`` is told of every compressed byte read, ``on_total`` of how
+    many there are. Raises errors of :mod:`commprof.errors`.
+    """
+    given = [os.fspath(paths)] if isinstance(paths, (str, os.PathLike)) else [os.fspath(path) for path in paths]
+    compile_patterns(comm_patterns)
+    selection = None if steps is None else parse_steps(steps)
+    candidates = find_candidates(given, only)
+    if on_total is not None:
+        on_total(sum(candidate.size for candidate in candidates))
+    # Timelines are drawn for the first ranks only: a screen shows no more, and they are the largest part of a result.
+    work = [
+        Job(candidate, tuple(comm_patterns), selection, index < _TIMELINES, tolerant)
+        for index, candidate in enumerate(candidates)
+    ]
+    ranks: list[RankAnalysis] = []
+    ignored: list[tuple[str, str]] = []
+    manifests = []
+    for job, outcome in zip(work, _outcomes(work, jobs, progress), strict=True):
+        if isinstance(outcome, RankAnalysis):
+            outcome.file.path = job.candidate.display
+            ranks.append(outcome)
+            if job.candidate.manifest is not None:
+                manifests.append(job.candidate.manifest)
+        elif _may_ignore(outcome, job, len(work)):
+            ignored.append((job.candidate.display, _reason(outcome, job)))
+        else:
+            raise outcome
+    if not ranks:
+        listed = "; ".join(f"{path}: {reason}" for path, reason in ignored[:3])
+        raise InputRefused(f"{', '.join(given)}: no trace found ({listed})", hint="give a Kineto JSON trace")
+    return combine(given[0] if len(given) == 1 else ", ".join(given), ranks, ignored, manifests, comm_patterns)
+
+
+def _may_ignore(error: CommprofError, job: Job, files: int) -> bool:
+    """A folder may hold other things beside traces; a file that was named may not be one of them."""
+    if job.candidate.named or files == 1:
+        return False
+    return isinstance(error, (NotATrace, CannotAnswer))
+
+
+def _reason(error: CommprofError, job: Job) -> str:
+    return error.message.removeprefix(f"{job.candidate.path}: ")
+
+
+def _outcomes(work: list[Job], jobs: int | None, progress: Progress | None) -> Iterator[RankAnalysis | CommprofError]:
+    size = sum(job.candidate.size for job in work)
+    workers = min(jobs or os.cpu_count() or 1, len(work))
+    if workers < 2 or (jobs is None and size < _POOL_PAYS_BYTES):
+        for job in work:
+            yield _run(job, progress)
+        return
+    import multiprocessing
+
+    try:
+        with ProcessPoolExecutor(workers, mp_context=multiprocessing.get_context("spawn")) as pool:
+            for job, outcome in zip(work, pool.map(_run, work), strict=True):
+                if progress is not None:
+                    progress(job.candidate.size)
+                yield outcome
+    except BrokenProcessPool:
+        raise WorkerDied("a worker process ended before its rank was read", hint="out of memory? try --jobs 1") from None
+
+
+def _run(job: Job, progress: Progress | None = None) -> RankAnalysis | CommprofError:
+    try:
+        rank = read_rank(
+            job.candidate.path, manifest=job.candidate.manifest, progress=progress, tolerant=job.tolerant
+        )
+        patterns = [re.compile(pattern) for pattern in job.patterns]
+        return analyze_rank(rank, patterns, steps=job.steps, with_timeline=job.with_timeline)
+    except CommprofError as error:
+        return error

@@ -1,0 +1,60 @@
+"""The calls of the Python API that join stages; the rest of it are the stages' own functions."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+
+from commprof.analysis.model import Analysis
+from commprof.diagnosis.model import Diagnosis
+from commprof.diagnosis.verdict import diagnose
+from commprof.errors import InputRefused
+from commprof.report.view import build_view
+from commprof.report.write import json_text, write_bytes
+from commprof.trace.discover import find_candidates
+from commprof.trace.model import Trace
+from commprof.trace.read import read_rank
+
+Pathish = str | os.PathLike[str]
+
+
+def load(paths: Pathish | Iterable[Pathish]) -> Trace:
+    """The columns of every rank, for analyses of one's own; all of them are held in memory.
+
+    ``paths`` as for :func:`commprof.analyze`. Raises errors of :mod:`commprof.errors`.
+    """
+    given = [os.fspath(paths)] if isinstance(paths, (str, os.PathLike)) else [os.fspath(path) for path in paths]
+    ranks, ignored = [], []
+    candidates = find_candidates(given)
+    for candidate in candidates:
+        try:
+            ranks.append(read_rank(candidate.path, manifest=candidate.manifest))
+        except InputRefused as error:
+            if candidate.named or len(candidates) == 1:
+                raise
+            ignored.append((candidate.display, error.message))
+    ranks.sort(key=lambda rank: rank.rank)
+    world = max((rank.world_size for rank in ranks if rank.world_size), default=None)
+    return Trace(", ".join(given), ranks, ignored, world, [warning for rank in ranks for warning in rank.warnings])
+
+
+def write_report(
+    analysis: Analysis,
+    diagnosis: Diagnosis | None = None,
+    *,
+    html: Pathish | None = None,
+    json: Pathish | None = None,
+    calls: bool = True,
+) -> None:
+    """Write the report of an analysis as one self-contained HTML file, as JSON, or both.
+
+    ``calls=False`` leaves out the table of single calls. Raises :class:`~commprof.errors.CommprofError` when a file
+    cannot be written.
+    """
+    view = build_view(analysis, diagnosis or diagnose(analysis), calls=calls)
+    if json is not None:
+        write_bytes(json_text(view["report"]), json)
+    if html is not None:
+        from commprof.report.html import write_html
+
+        write_html(view, os.fspath(html))

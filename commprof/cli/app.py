@@ -1,0 +1,87 @@
+"""The command line: verbs, and the one place that turns an error into a line and an exit code."""
+
+from __future__ import annotations
+
+import sys
+import traceback
+from collections.abc import Sequence
+from typing import Annotated
+
+import typer
+
+from commprof.cli.analyze import analyze
+from commprof.errors import CommprofError
+from commprof.version import __version__
+
+app = typer.Typer(
+    name="commprof",
+    help="Is communication the bottleneck of your distributed PyTorch training, where, and how much would you gain?",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="markdown",
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.command()(analyze)
+
+_INTERRUPTED = 130
+_BROKE = 4
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"commprof {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    pass
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command and return its exit code; every error is one line on standard error (``--debug``: traceback)."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    debug = "--debug" in arguments
+    try:
+        return int(app(arguments, standalone_mode=False) or 0)
+    except CommprofError as error:
+        if debug:
+            traceback.print_exc()
+        _line(str(error))
+        return error.exit_code
+    except KeyboardInterrupt:
+        return _INTERRUPTED
+    except BrokenPipeError:
+        return 0
+    except Exception as error:
+        code = _usage(error)
+        if code is not None:
+            return code
+        if debug:
+            traceback.print_exc()
+        _line(f"internal error: {type(error).__name__}: {error} (run again with --debug and report it)")
+        return _BROKE
+
+
+def _usage(error: Exception) -> int | None:
+    """The exit code of an error that the command line parser raised, after printing it; ``None`` for another one."""
+    if type(error).__name__ == "Abort":
+        return _INTERRUPTED
+    if not hasattr(error, "format_message"):
+        return None
+    _line(f"{error.format_message()} (commprof --help shows how)")
+    return 2
+
+
+def _line(text: str) -> None:
+    print("commprof: " + " ".join(text.split()), file=sys.stderr)
+
+
+def run() -> None:
+    """Entry point of the ``commprof`` command."""
+    sys.exit(main())

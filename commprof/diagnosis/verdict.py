@@ -1,0 +1,178 @@
+"""Is communication the bottleneck (``spec``: section 11), in a sentence that a person can act on."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+
+import numpy as np
+
+from commprof.analysis.combine import ranks_text
+from commprof.analysis.model import Analysis
+from commprof.analysis.steps import Unit, units
+from commprof.diagnosis.model import Diagnosis, Verdict
+from commprof.diagnosis.thresholds import DEFAULTS, Thresholds
+from commprof.trace.operations import OPERATIONS
+from commprof.units import format_ns, format_share
+
+_MOST_GROUPS = 1 << 20
+_PROFILER = " Profiled steps took longer than unprofiled ones: the profiler itself may be the cause (low confidence)."
+
+
+@dataclass(frozen=True, slots=True)
+class Totals:
+    """Sums over ranks and steps, nanoseconds; ``count`` is the number of steps over all ranks."""
+
+    count: int
+    duration: int
+    compute: int
+    exposed_comm: int
+    blocking: int
+    host: int
+    exposed_copy: int
+    idle: int
+    comm: int
+    overlap: int
+
+    def share(self, ns: int) -> float:
+        """Share of step time."""
+        return ns / self.duration if self.duration else 0.0
+
+
+def diagnose(analysis: Analysis, thresholds: Thresholds = DEFAULTS) -> Diagnosis:
+    """Judge an analysis. Waiting for late ranks, pipelines and imbalance are not yet told apart from transfer."""
+    totals = _totals(analysis)
+    if totals is None or not totals.duration:
+        summary = "Cannot tell from this trace: it holds no step with device work."
+        return Diagnosis(Verdict("unknown", summary, None, None))
+    bottleneck = _bottleneck(totals, thresholds)
+    confidence = _confidence(analysis, bottleneck, thresholds)
+    communicates = any((~rank.calls.fused).any() for rank in analysis.ranks)
+    recoverable = totals.share(totals.blocking) if communicates else 0.0
+    return Diagnosis(
+        Verdict(
+            bottleneck,
+            _summary(analysis, totals, bottleneck, communicates) + (_PROFILER if confidence == "low" else ""),
+            totals.share(totals.exposed_comm),
+            recoverable,
+            _gain(analysis, totals) if communicates else None,
+            _where(analysis) if communicates else None,
+            confidence,
+        )
+    )
+
+
+def _totals(analysis: Analysis) -> Totals | None:
+    chosen: list[Unit] = [
+        unit for rank in analysis.ranks for device in rank.devices for unit in units(device, rank.optimizer_marks)
+    ]
+    if not chosen:
+        return None
+
+    def total(name: str) -> int:
+        return sum(unit.total(name) or 0 for unit in chosen)
+
+    # Where nothing links work to launches, all exposed communication may be what blocks.
+    blocking = sum(
+        known if (known := unit.total("exposed_blocking")) is not None else unit.total("exposed_comm") or 0
+        for unit in chosen
+    )
+    return Totals(
+        len(chosen), total("duration"), total("compute"), total("exposed_comm"), blocking, total("exposed_host"),
+        total("exposed_copy"), total("idle"), total("comm"), total("overlap"),
+    )  # fmt: skip
+
+
+def _bottleneck(totals: Totals, limits: Thresholds) -> str:
+    share = totals.share
+    if share(totals.blocking) >= limits.communication and totals.blocking >= limits.share_of_idle * totals.idle:
+        return "communication"
+    if share(totals.exposed_comm + totals.exposed_copy + totals.idle) < limits.quiet:
+        return "compute"
+    host, copies = share(totals.idle + totals.host), share(totals.exposed_copy)
+    if abs(host - copies) <= limits.balanced:
+        return "balanced"
+    return "host" if host > copies else "copy"
+
+
+def step_word(analysis: Analysis) -> str:
+    """``step`` where the trace marks steps, ``window`` where it does not."""
+    return "window" if all(rank.devices[0].windows == "none" for rank in analysis.ranks) else "step"
+
+
+def _summary(analysis: Analysis, totals: Totals, bottleneck: str, communicates: bool) -> str:
+    of = "of step time" if step_word(analysis) == "step" else "of window"
+    exposed = format_share(totals.share(totals.exposed_comm))
+    idle = format_share(totals.share(totals.idle))
+    if not communicates:
+        return f"No communication found: the device computes {format_share(totals.share(totals.compute))} {of}."
+    if bottleneck == "communication":
+        return f"Communication is the bottleneck: {exposed} {of} goes to communication (waiting for peers included) that nothing hides."
+    if bottleneck == "compute":
+        return f"Communication is not the bottleneck: {exposed} {of} is exposed communication; the device is busy computing."
+    if bottleneck == "host":
+        late = format_share(totals.share(totals.host))
+        also = f", and {late} more is communication that ran while the host was late" if totals.host else ""
+        return (
+            f"Communication is not the bottleneck: the device idles {idle} {of}{also}; "
+            f"exposed communication is {exposed} {of}."
+        )
+    if bottleneck == "copy":
+        return f"Copies are the bottleneck: {format_share(totals.share(totals.exposed_copy))} {of} is exposed copies."
+    return f"No single bottleneck: idle time and copies weigh about the same; exposed communication is {exposed} {of}."
+
+
+def _gain(analysis: Analysis, totals: Totals) -> str:
+    word = step_word(analysis)
+    per = totals.duration // totals.count
+    gain = totals.blocking // totals.count
+    of = "of step time" if word == "step" else "of window"
+    each = "per step " if word == "step" else ""
+    sentence = (
+        f"At most {format_ns(gain)} {each}({format_share(totals.share(totals.blocking))} {of}) would come back if all "
+        f"communication were hidden: {format_ns(per)} would become {format_ns(per - gain)}."
+    )
+    if totals.host:
+        sentence += " Exposed communication during which the host had launched nothing else is not counted."
+    return sentence
+
+
+def _where(analysis: Analysis) -> str | None:
+    """The operation and the group with the most exposed time."""
+    exposed: Counter[tuple[int, int]] = Counter()
+    count: Counter[tuple[int, int]] = Counter()
+    for rank, groups in zip(analysis.ranks, analysis.group_of, strict=True):
+        calls = rank.calls
+        to_global = np.array([*groups, -1], np.int64)  # the last one stands for "no group", index -1
+        key = calls.operation.astype(np.int64) * _MOST_GROUPS + to_global[calls.group] + 1
+        for value in np.unique(key[~calls.fused]).tolist():
+            mine = (key == value) & ~calls.fused
+            place = (value // _MOST_GROUPS, value % _MOST_GROUPS - 1)
+            exposed[place] += int(rank.shares.exposed[mine].sum())
+            count[place] += int(mine.sum())
+    total = exposed.total()
+    if not total:
+        return None
+    (operation, group), ns = min(exposed.items(), key=lambda item: (-item[1], item[0]))
+    return (
+        f"{format_share(ns / total)} of exposed communication sits in {OPERATIONS[operation].replace('_', '-')} "
+        f"{_group_text(analysis, group)}({count[operation, group]} calls)."
+    )
+
+
+def _group_text(analysis: Analysis, group: int) -> str:
+    if group < 0:
+        return "of an unknown group "
+    facts = analysis.groups[group]
+    if facts.name is None:
+        return ""
+    members = f", ranks {ranks_text(facts.ranks)}" if facts.ranks else ""
+    return f"of group {facts.description or facts.name}{members} "
+
+
+def _confidence(analysis: Analysis, bottleneck: str, limits: Thresholds) -> str:
+    """Low where the profiler itself may have made the host late."""
+    profiled, plain = analysis.capture.get("profiled_step_ns"), analysis.capture.get("unprofiled_step_ns")
+    if bottleneck == "host" and profiled and plain and profiled > (1 + limits.profiler_cost) * plain:
+        return "low"
+    return "measured"

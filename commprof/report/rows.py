@@ -1,0 +1,246 @@
+"""Rows of the report's tables, from columns to dicts."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import Any
+
+import numpy as np
+
+from commprof.analysis.model import Analysis, DeviceAnalysis, RankAnalysis, Split
+from commprof.analysis.steps import Unit, mean, period_of, units
+from commprof.trace.model import NO_ID, NOT_LAUNCHED, SOURCES, UNKNOWN_SIZE
+from commprof.trace.operations import OPERATIONS, bus_factor
+
+_LENGTHS = (
+    "duration", "compute", "fused", "comm", "overlap", "overlap_comm_copies", "overlap_thin", "exposed_comm", "copy",
+    "exposed_copy", "idle",
+)  # fmt: skip
+_HOST = ("exposed_host", "exposed_blocking", "idle_host")
+
+
+def rank_row(rank: RankAnalysis, device: DeviceAnalysis, origin: int) -> dict[str, Any]:
+    """One device of one rank: its split whole, by step, and on average."""
+    shift = rank.base_ns - origin
+    chosen = units(device, rank.optimizer_marks)
+    return {
+        "rank": rank.rank,
+        "device": device.device,
+        "windows": device.windows,
+        "compute_stream": device.compute_stream,
+        "micro_steps": period_of(device, rank.optimizer_marks),
+        "whole": split_row(device.whole, shift),
+        "steps": [
+            {"name": step.name, "incomplete": step.incomplete, "open": step.open, **split_row(step.split, shift)}
+            for step in device.steps
+        ],
+        "steps_without_window": [{"name": name, "reason": reason} for name, reason in device.without_window],
+        "mean": {"steps": len(chosen), **_mean_row(chosen)} if chosen else None,
+    }
+
+
+def split_row(split: Split, shift: int) -> dict[str, Any]:
+    """One split with its start and end on the report's clock."""
+    return {
+        "start_ns": split.start + shift,
+        "end_ns": split.end + shift,
+        **{f"{name}_ns": getattr(split, name) for name in _LENGTHS},
+        "fused_wait_ns": None,
+        "overlap_ratio": split.overlap_ratio,
+        "comm_share": split.comm_share,
+        **{f"{name}_ns": getattr(split, name) for name in _HOST},
+    }
+
+
+def _mean_row(chosen: list[Unit]) -> dict[str, Any]:
+    totals = {name: sum(unit.total(name) or 0 for unit in chosen) for name in ("overlap", "comm", "exposed_comm", "duration")}
+    return {
+        **{f"{name}_ns": mean(chosen, name) for name in _LENGTHS},
+        "fused_wait_ns": None,
+        "overlap_ratio": totals["overlap"] / totals["comm"] if totals["comm"] else None,
+        "comm_share": totals["exposed_comm"] / totals["duration"] if totals["duration"] else None,
+        **{f"{name}_ns": mean(chosen, name) for name in _HOST},
+    }
+
+
+def call_rows(analysis: Analysis, origin: int) -> list[dict[str, Any]]:
+    """One row per call and rank, in order of start (ties: rank, then stream)."""
+    rows: list[dict[str, Any]] = []
+    for rank, groups in zip(analysis.ranks, analysis.group_of, strict=True):
+        rows += _calls_of(rank, groups, analysis, origin)
+    rows.sort(key=lambda row: (row["start_ns"], row["rank"], row["device"], row["stream"]))
+    return rows
+
+
+def _calls_of(rank: RankAnalysis, groups: list[int], analysis: Analysis, origin: int) -> list[dict[str, Any]]:
+    calls, shares = rank.calls, rank.shares
+    shift = rank.base_ns - origin
+    by_step: dict[int, dict[str, int]] = defaultdict(dict)
+    for call, step, ns in zip(
+        shares.part_call.tolist(), shares.part_step.tolist(), shares.part_ns.tolist(), strict=True
+    ):
+        by_step[call][shares.step_names[step]] = ns
+    main = {device.device: device.compute_stream for device in rank.devices}
+    columns = zip(
+        calls.operation.tolist(), calls.group.tolist(), calls.group_size.tolist(), calls.sequence.tolist(),
+        calls.dtype.tolist(), calls.size_bytes.tolist(), calls.start.tolist(), calls.duration.tolist(),
+        shares.exposed.tolist(), shares.sole.tolist(), shares.touched.tolist(), calls.stream.tolist(),
+        calls.source.tolist(), shares.step.tolist(), calls.peer.tolist(), calls.root.tolist(),
+        (calls.last - calls.first).tolist(), calls.channels.tolist(), calls.copy_engine.tolist(),
+        calls.fused.tolist(), calls.device.tolist(), calls.launched.tolist(), calls.sync.tolist(),
+        strict=True,
+    )  # fmt: skip
+    rows = []
+    for index, (
+        operation, local, size, sequence, dtype, message, start, duration, exposed, sole, touched, stream, source, step,
+        peer, root, kernels, channels, copy_engine, fused, device, launched, sync,
+    ) in enumerate(columns):  # fmt: skip
+        group = groups[local] if local >= 0 else None
+        name = OPERATIONS[operation]
+        members = (size if size > 0 else None) or (None if group is None else analysis.groups[group].size)
+        rows.append(
+            {
+                "rank": rank.rank,
+                "step": shares.step_names[step] if step >= 0 else None,
+                "op": name,
+                "group": None if group is None else analysis.groups[group].name,
+                "group_size": members,
+                "seq": None if sequence == NO_ID else sequence,
+                "dtype": calls.dtypes[dtype] if dtype >= 0 else None,
+                "size_bytes": None if message == UNKNOWN_SIZE else message,
+                "start_ns": start + shift,
+                "duration_ns": duration,
+                "exposed_ns": exposed,
+                # A kernel that does nothing but synchronise is all wait, whoever is late; else other ranks must tell.
+                "wait_ns": duration if sync else None,
+                "transfer_ns": 0 if sync else None,
+                "exposed_wait_ns": exposed if sync else None,
+                "exposed_transfer_ns": 0 if sync else None,
+                "algbw_gbps": None,
+                "busbw_gbps": None,
+                "stream": stream,
+                "kind_source": SOURCES[source],
+                "bucket": None,
+                "phase": None,
+                "group_id": group,
+                "peer": None if peer == NO_ID else peer,
+                "root": None if root == NO_ID else root,
+                "kernels": kernels,
+                "channels": channels if channels >= 0 and not copy_engine else None,
+                "copy_engine": copy_engine,
+                "fused": fused,
+                "device": device,
+                "launched_ns": None if launched == NOT_LAUNCHED else launched + shift,
+                "exposed_by_step": by_step.get(index, {}),
+                "sole_ns": sole,
+                "touched_ns": touched,
+                "hidden_ns": duration - touched,
+                "hidden_by": None,
+                "module": None,
+                "on_compute_stream": stream == main.get(device) and not rank.on_cpu,
+                "cause": None,
+                "flag": None,
+                "match": None,
+                "members_missing": None,
+                "bound": False,
+                "last_rank": None,
+                "last_by": None,
+                "skew_ns": None,
+                "end_skew_ns": None,
+                "busbw_at_least_gbps": _at_least(name, message, members, duration, fused),
+            }
+        )
+    return rows
+
+
+def _at_least(operation: str, message: int, size: int | None, duration: int, fused: bool) -> float | None:
+    """``S * f / d``: the duration includes waiting, so the bus bandwidth is at least this (bytes per ns = GB/s)."""
+    factor = bus_factor(operation, size)
+    # Without split sizes an all-to-all may be unequal, and then it has no bandwidth.
+    if factor is None or message <= 0 or not duration or fused or operation == "all_to_all":
+        return None
+    return message * factor / duration
+
+
+def group_rows(analysis: Analysis) -> list[dict[str, Any]]:
+    """One row per process group and operation, over all ranks, in order of exposed time."""
+    sums: dict[tuple[int, int], dict[str, int]] = {}
+    for rank, groups in zip(analysis.ranks, analysis.group_of, strict=True):
+        calls, shares = rank.calls, rank.shares
+        to_global = np.array([*groups, -1], np.int64)  # the last one stands for "no group", index -1
+        group = to_global[calls.group]
+        for key in sorted({(g, o) for g, o in zip(group.tolist(), calls.operation.tolist(), strict=True)}):
+            mine = (group == key[0]) & (calls.operation == key[1]) & ~calls.fused
+            if not mine.any():
+                continue
+            entry = sums.setdefault(key, dict.fromkeys(("calls", "bytes", "comm", "exposed", "hidden", "unsized"), 0))
+            sized = mine & (calls.size_bytes >= 0)
+            entry["calls"] += int(mine.sum())
+            entry["bytes"] += int(calls.size_bytes[sized].sum())
+            entry["unsized"] += int((mine & (calls.size_bytes < 0)).sum())
+            entry["comm"] += int(calls.duration[mine].sum())
+            entry["exposed"] += int(shares.exposed[mine].sum())
+            entry["hidden"] += int((calls.duration - shares.touched)[mine].sum())
+    rows = [_group_row(analysis, group, OPERATIONS[operation], entry) for (group, operation), entry in sums.items()]
+    return sorted(rows, key=lambda row: (-row["exposed_ns"], row["group_id"] is None, row["group_id"] or 0, row["op"]))
+
+
+def _group_row(analysis: Analysis, group: int, operation: str, entry: dict[str, int]) -> dict[str, Any]:
+    facts = analysis.groups[group] if group >= 0 else None
+    empty = (
+        "exposed_host_ns", "exposed_wait_ns", "exposed_transfer_ns", "wait_ns", "transfer_ns", "busbw_gbps_median",
+        "busbw_gbps_best", "crosses_hosts", "alpha_ns", "beta_gbps", "fit_error", "peak_gbps", "peak_source",
+        "efficiency", "compute_to_comm",
+    )  # fmt: skip
+    return {
+        "group": facts.name if facts else None,
+        "description": facts.description if facts else None,
+        "ranks": list(facts.ranks) if facts and facts.ranks else None,
+        "op": operation,
+        "role": "unknown",
+        "group_id": group if group >= 0 else None,
+        "group_size": facts.size if facts else None,
+        "members": facts.members if facts else "unknown",
+        "role_evidence": [],
+        "overlap_ns": entry["hidden"],
+        "calls": entry["calls"],
+        "bytes": entry["bytes"],
+        "comm_ns": entry["comm"],
+        "exposed_ns": entry["exposed"],
+        "clean_calls": 0,
+        "contended": False,
+        "calls_without_size": entry["unsized"],
+        **dict.fromkeys(empty),
+    }
+
+
+def exposure_rows(analysis: Analysis) -> list[dict[str, Any]]:
+    """Roll-ups by operation, group and stream; the rows of one ``by`` add up to ``exposed_comm_ns`` of the step."""
+    rows = []
+    for rank, groups in zip(analysis.ranks, analysis.group_of, strict=True):
+        for row in rank.exposure:
+            rows.append(
+                {
+                    "rank": rank.rank,
+                    "device": row.device,
+                    "step": row.step,
+                    "by": row.by,
+                    "name": _exposure_name(row.by, row.key, groups, analysis),
+                    "group_id": groups[row.key] if row.by == "group" and row.key >= 0 else None,
+                    "calls": row.calls,
+                    "comm_ns": row.comm_ns,
+                    "hidden_ns": row.hidden_ns,
+                    "exposed_ns": row.exposed_ns,
+                }
+            )
+    return rows
+
+
+def _exposure_name(by: str, key: int, groups: list[int], analysis: Analysis) -> str | None:
+    if by == "op":
+        return OPERATIONS[key]
+    if by == "stream":
+        return str(key)
+    if analysis.group_assumed:
+        return "all ranks (assumed)"
+    return analysis.groups[groups[key]].name if key >= 0 else None

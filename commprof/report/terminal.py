@@ -1,0 +1,107 @@
+"""The summary that a person reads in the terminal: verdict, split per rank, where the exposed time sits, notes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rich.console import Console
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from commprof.units import format_bytes, format_ns, format_share
+
+_MOST_RANKS = 16
+_MOST_GROUPS = 8
+
+
+def print_summary(view: dict[str, Any], console: Console) -> None:
+    """Print the summary of one run."""
+    report, headline = view["report"], view["headline"]
+    console.print(Text(headline["answer"], style="bold"))
+    for key in ("gain", "where"):
+        if headline[key]:
+            console.print(Text(headline[key]))
+    console.print(Text(f"{report['input']['path']}: {headline['ranks']}", style="dim"))
+    console.print()
+    console.print(_split_table(report))
+    hidden = len(report["ranks"]) - _MOST_RANKS
+    if hidden > 0:
+        console.print(Text(f"first {_MOST_RANKS} rows of {len(report['ranks'])}; all are in the report", style="dim"))
+    if report["groups"]:
+        console.print()
+        console.print(_group_table(report))
+    _print_notes(report, console)
+
+
+def of_what(report: dict[str, Any]) -> str:
+    """What shares are of: step time, or the window where the trace marks no steps."""
+    return "window" if all(row["windows"] == "none" for row in report["ranks"]) else "step time"
+
+
+def _split_table(report: dict[str, Any]) -> Table:
+    of = of_what(report)
+    what = "Mean step" if of == "step time" else "Window (no step marks)"
+    table = _table(f"{what} by rank; exposed and idle in % of {of}, hidden in % of communication time")
+    several = len({(row["rank"], row["device"]) for row in report["ranks"]}) > len({row["rank"] for row in report["ranks"]})
+    table.add_column("rank", justify="right")
+    if several:
+        table.add_column("device", justify="right")
+    for name in ("steps", of.removesuffix(" time"), "compute", "communication", "exposed", "", "copies", "idle", "", "hidden"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for row in report["ranks"][:_MOST_RANKS]:
+        mean = row["mean"]
+        if mean is None:
+            continue
+        table.add_row(
+            str(row["rank"]),
+            *([str(row["device"])] if several else []),
+            str(mean["steps"]),
+            format_ns(mean["duration_ns"]),
+            format_ns(mean["compute_ns"]),
+            format_ns(mean["comm_ns"]),
+            format_ns(mean["exposed_comm_ns"]),
+            format_share(mean["comm_share"]),
+            format_ns(mean["exposed_copy_ns"]),
+            format_ns(mean["idle_ns"]),
+            format_share(mean["idle_ns"] / mean["duration_ns"] if mean["duration_ns"] else None),
+            format_share(mean["overlap_ratio"]),
+        )
+    return table
+
+
+def _table(title: str) -> Table:
+    """A table without lines; the title wraps on its own, not to the width of the columns."""
+    return Table(title=Text(title, style="italic"), title_justify="left", box=None, pad_edge=False, header_style="bold")
+
+
+def _group_table(report: dict[str, Any]) -> Table:
+    table = _table("Communication by process group and operation: whole capture, all ranks")
+    table.add_column("operation", no_wrap=True)
+    table.add_column("group")
+    for name in ("ranks", "calls", "bytes", "time in calls", "exposed"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for row in report["groups"][:_MOST_GROUPS]:
+        unsized = row["calls_without_size"]
+        size = "n/a" if unsized == row["calls"] else format_bytes(row["bytes"]) + (" *" if unsized else "")
+        table.add_row(
+            row["op"].replace("_", "-"),
+            Text(row["description"] or row["group"] or "unknown"),
+            str(row["group_size"] or "n/a"),
+            str(row["calls"]),
+            size,
+            format_ns(row["comm_ns"]),
+            format_ns(row["exposed_ns"]),
+        )
+    return table
+
+
+def _print_notes(report: dict[str, Any], console: Console) -> None:
+    notes = [note for note in report["notes"] if note["code"] != "not-built"]
+    if notes:
+        console.print()
+        console.print(Text("Notes", style="bold"))
+        for note in notes[:12]:
+            console.print(Padding(Text(note["message"]), (0, 0, 0, 2)))
+        if len(notes) > 12:
+            console.print(Padding(Text(f"and {len(notes) - 12} more in the report"), (0, 0, 0, 2)))

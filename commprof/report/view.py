@@ -1,0 +1,167 @@
+"""Analysis and diagnosis to the one dict that every renderer reads.
+
+``view["report"]`` is the machine-readable report, key by key as its contract says; the rest is for people: the
+headline, the timeline of one step, the time of creation.
+"""
+
+from __future__ import annotations
+
+import datetime
+from typing import Any
+
+from commprof.analysis.combine import ranks_text, unclassified_kernels
+from commprof.analysis.model import Analysis, RankAnalysis
+from commprof.diagnosis.model import Diagnosis
+from commprof.report.rows import call_rows, exposure_rows, group_rows, rank_row
+from commprof.version import __version__
+
+SCHEMA = "commprof.report/1"
+
+REPAIRED = ("invalid_escape", "control_character", "raw_quote", "non_finite", "encoding", "duplicate_key", "clipped")
+SKIPPED = ("bad_event", "no_duration", "negative_duration", "non_finite", "zero_timestamp", "bad_metadata")
+
+
+def build_view(
+    analysis: Analysis, diagnosis: Diagnosis, *, calls: bool = True, created: str | None = None
+) -> dict[str, Any]:
+    """The view of one run; ``calls=False`` leaves the table of single calls out (``null`` in the report)."""
+    origin = analysis.origin_ns
+    return {
+        "report": build_report(analysis, diagnosis, calls=calls),
+        "timeline": [_shifted(lane, rank.base_ns - origin) for rank in analysis.ranks for lane in rank.timeline],
+        "headline": _headline(analysis, diagnosis),
+        "created": created or datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+    }
+
+
+def build_report(analysis: Analysis, diagnosis: Diagnosis, *, calls: bool = True) -> dict[str, Any]:
+    """The machine-readable report: plain dicts, lists, integers, floats and strings, nothing that is not finite."""
+    origin = analysis.origin_ns
+    verdict = diagnosis.verdict
+    return {
+        "schema": SCHEMA,
+        "commprof_version": __version__,
+        "input": _input(analysis),
+        "ranks": [rank_row(rank, device, origin) for rank in analysis.ranks for device in rank.devices],
+        "collectives": call_rows(analysis, origin) if calls else None,
+        "groups": group_rows(analysis),
+        "buckets": [],
+        "matching": None,
+        "waits": [],
+        "stragglers": [],
+        "strategy": None,
+        "exposure": exposure_rows(analysis),
+        "idle": [],
+        "imbalance": [],
+        "pipeline": None,
+        "units": [],
+        "contention": [],
+        "bounds": None,
+        "whatif": [],
+        "checks": [],
+        "findings": [],
+        "verdict": {
+            "bottleneck": verdict.bottleneck,
+            "summary": verdict.summary,
+            "exposed_comm_share": verdict.exposed_comm_share,
+            "recoverable_share": verdict.recoverable_share,
+            "confidence": verdict.confidence,
+            "gain": verdict.gain,
+            "where": verdict.where,
+        },
+        "notes": [{"code": note.code, "message": note.message} for note in analysis.notes],
+        "coverage": _coverage(analysis),
+    }
+
+
+def _headline(analysis: Analysis, diagnosis: Diagnosis) -> dict[str, Any]:
+    verdict = diagnosis.verdict
+    return {
+        "question": "Is communication my bottleneck?",
+        "answer": verdict.summary,
+        "gain": verdict.gain,
+        "where": verdict.where,
+        "ranks": ranks_line(analysis),
+    }
+
+
+def ranks_line(analysis: Analysis) -> str:
+    """``ranks 0–5, 7 of 8; rank 6 missing``."""
+    have = [rank.rank for rank in analysis.ranks]
+    text = f"{'rank' if len(have) == 1 else 'ranks'} {ranks_text(have)}"
+    if analysis.world_size is None:
+        return f"{text}; world size unknown"
+    missing = analysis.missing_ranks
+    if not missing:
+        return f"{text} of {analysis.world_size}"
+    word = "rank" if len(missing) == 1 else "ranks"
+    return f"{text} of {analysis.world_size}; {word} {ranks_text(missing)} missing"
+
+
+def _shifted(lane: dict[str, Any], by: int) -> dict[str, Any]:
+    """Times of a timeline from the rank's clock to those of the report."""
+    out = {**lane, "start_ns": lane["start_ns"] + by, "end_ns": lane["end_ns"] + by}
+    for key in ("exposed", "idle"):
+        out[key] = [[start + by, end + by] for start, end in lane[key]]
+    out["lanes"] = [
+        {
+            **row,
+            "segments": [
+                {**segment, "start_ns": segment["start_ns"] + by, "end_ns": segment["end_ns"] + by}
+                for segment in row["segments"]
+            ],
+        }
+        for row in lane["lanes"]
+    ]
+    return out
+
+
+def _input(analysis: Analysis) -> dict[str, Any]:
+    ranks = analysis.ranks
+    return {
+        "path": analysis.path,
+        "files": [_file(rank) for rank in ranks],
+        "ignored": [{"path": path, "reason": reason} for path, reason in analysis.ignored],
+        "capture": analysis.capture,
+        "hardware": {"name": None, "source": None},
+        "world_size": analysis.world_size,
+        "ranks": [rank.rank for rank in ranks],
+        "missing_ranks": analysis.missing_ranks,
+        "backend": next((rank.backend for rank in ranks if rank.backend), None),
+        "devices": sorted({rank.device_name for rank in ranks if rank.device_name}),
+    }
+
+
+def _file(rank: RankAnalysis) -> dict[str, Any]:
+    facts = rank.file
+    return {
+        "path": facts.path,
+        "rank": facts.rank,
+        "rank_source": facts.rank_source,
+        "bytes": facts.bytes,
+        "events": facts.events,
+        "device_events": facts.device_events,
+        "truncated": facts.truncated,
+        "host": facts.host,
+        "events_ignored": facts.events_ignored,
+        "repaired": {kind: facts.repaired[kind] for kind in REPAIRED},
+        "skipped": {kind: facts.skipped[kind] for kind in SKIPPED},
+    }
+
+
+def _coverage(analysis: Analysis) -> dict[str, Any]:
+    found = [rank.coverage for rank in analysis.ranks]
+    share, large = unclassified_kernels(analysis)
+    names = (
+        "comm_without_metadata", "device_events", "linked_device_events", "fused_calls", "unknown_dtype",
+        "unknown_collective", "group_unknown", "clamped_launches", "graph_kernels",
+    )  # fmt: skip
+    return {
+        "unrecognised_kernel_share": share,
+        "unclassified": large,
+        **{name: sum(getattr(coverage, name) for coverage in found) for name in names},
+        "possible_comm": {
+            "calls": sum(coverage.possible_comm_calls for coverage in found),
+            "duration_ns": sum(coverage.possible_comm_ns for coverage in found),
+        },
+    }

@@ -1,0 +1,104 @@
+"""Which files are meant: a file, a folder, a glob, a URL, or several of them, with the manifest of each if it has one."""
+
+from __future__ import annotations
+
+import fnmatch
+import glob
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from commprof.errors import InputRefused
+from commprof.manifest import SUFFIX, Manifest, read_manifests
+
+_GLOB_MARKS = frozenset("*?[")
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A file that may be a trace: ``display`` is its path in the report, ``named`` whether it was given by name."""
+
+    path: str
+    display: str
+    named: bool
+    manifest: Manifest | None = None
+    size: int = 0
+
+
+def find_candidates(paths: Iterable[str], only: str | None = None) -> list[Candidate]:
+    """All candidates in order of path; raises :class:`InputRefused` for a path that is not there.
+
+    ``only`` keeps the files whose name or relative path matches the pattern.
+    """
+    found: list[Candidate] = []
+    for path in paths:
+        found += _in_url(path) if "://" in path else _in_path(path)
+    unique = {candidate.path: candidate for candidate in found}
+    chosen = [c for c in unique.values() if only is None or _matches(c, only)]
+    if not chosen:
+        reason = "no file in it" if only is None else f"no file matches {only!r}"
+        raise InputRefused(f"{', '.join(paths)}: {reason}", hint="give the folder of a capture or a trace file")
+    return sorted(chosen, key=lambda candidate: candidate.path)
+
+
+def _matches(candidate: Candidate, only: str) -> bool:
+    return fnmatch.fnmatch(os.path.basename(candidate.path), only) or fnmatch.fnmatch(candidate.display, only)
+
+
+def _in_path(path: str) -> list[Candidate]:
+    if os.path.isdir(path):
+        return _in_folder(path)
+    if not os.path.exists(path) and _GLOB_MARKS & set(path):
+        matches = sorted(glob.glob(path, recursive=True))
+        if not matches:
+            raise InputRefused(f"{path}: matches no file", hint="check the pattern")
+        return [candidate for match in matches for candidate in _in_path(match)]
+    if not os.path.exists(path):
+        raise InputRefused(f"{path}: no such file", hint="check the path")
+    manifest = _manifests(os.path.dirname(path) or ".").get(os.path.basename(path))
+    return [Candidate(path, os.path.basename(path), True, manifest, os.path.getsize(path))]
+
+
+def _in_folder(folder: str) -> list[Candidate]:
+    found = []
+    for base, folders, names in os.walk(folder):
+        folders[:] = sorted(name for name in folders if not name.startswith("."))
+        manifests = _manifests(base) if any(name.endswith(SUFFIX) for name in names) else {}
+        for name in sorted(names):
+            path = os.path.join(base, name)
+            if name.startswith(".") or name.endswith(SUFFIX) or not os.path.isfile(path):
+                continue
+            found.append(
+                Candidate(path, os.path.relpath(path, folder), False, manifests.get(name), os.path.getsize(path))
+            )
+    return found
+
+
+def _manifests(folder: str) -> dict[str, Manifest]:
+    if not any(name.endswith(SUFFIX) for name in os.listdir(folder)):
+        return {}
+    return {manifest.trace: manifest for manifest in read_manifests(folder) if manifest.trace}
+
+
+def _in_url(url: str) -> list[Candidate]:
+    import fsspec
+
+    try:
+        filesystem, inner = fsspec.url_to_fs(url)
+        if _GLOB_MARKS & set(inner):
+            inside = sorted(filesystem.glob(inner))
+        elif filesystem.isdir(inner):
+            inside = sorted(filesystem.find(inner))
+        else:
+            return [Candidate(url, url, True, None, int(filesystem.size(inner) or 0))]
+        return [
+            Candidate(filesystem.unstrip_protocol(name), name, False, None, int(filesystem.size(name) or 0))
+            for name in inside
+            if not name.endswith(SUFFIX)
+        ]
+    except FileNotFoundError:
+        raise InputRefused(f"{url}: no such file", hint="check the URL") from None
+    except ImportError as error:
+        raise InputRefused(f"{url}: {error}", hint="install the package that it names") from None
+    except (OSError, ValueError) as error:
+        raise InputRefused(f"{url}: {' '.join(str(error).split())}", hint="check the URL") from None
