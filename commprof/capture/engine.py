@@ -54,13 +54,13 @@ class Engine(Protocol):
         """
 
     def occupied(self) -> bool:
-        """Whether somebody else's profiler is recording."""
+        """Whether somebody else's profiler records or warms up."""
 
-    def prepare(self) -> None:
-        """Make the profiler ready without recording."""
+    def prepare(self, on_rival: Callable[[], None]) -> None:
+        """Make the profiler ready; until ``stop``, ``on_rival`` is called before another one begins."""
 
-    def start(self, on_rival: Callable[[], None]) -> None:
-        """Begin to record. ``on_rival`` is called before another profiler starts meanwhile."""
+    def start(self) -> None:
+        """Begin to record."""
 
     def open_step(self, name: str) -> None:
         """Open the range ``name`` in the trace."""

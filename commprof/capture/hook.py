@@ -179,34 +179,35 @@ class Capture:
         self._where = self._engine.whereabouts()
         if not self._selected():
             self._phase = Phase.UNSELECTED
-        elif not self._give_way():
-            self._engine.prepare()
+        elif self._engine.occupied():
+            # Only one profiler can be at work, and the user's own comes first.
+            self._give_way(f"another profiler was active in step {self._index}")
+        else:
+            self._engine.prepare(self._on_rival)
             self._phase = Phase.READY
 
     def _begin_recording(self) -> None:
-        if not self._give_way():
-            self._clock = Clock(start_ns=self._engine.unix_ns())
-            self._engine.start(self._on_rival)
-            self._phase = Phase.RECORDING
+        self._clock = Clock(start_ns=self._engine.unix_ns())
+        self._engine.start()
+        self._phase = Phase.RECORDING
 
     def _selected(self) -> bool:
         return self._ranks is None or self._where is None or self._where.rank in self._ranks
 
-    def _give_way(self) -> bool:
-        """Whether another profiler is at work already: only one can be, and the user's own comes first."""
-        if not self._engine.occupied():
-            return False
+    def _give_way(self, reason: str) -> None:
         self._phase = Phase.FAILED
-        self._reason = f"another profiler was active in step {self._index}"
-        self._warn("rival", f"{self._reason}, nothing is recorded")
-        return True
+        self._reason = reason
+        self._warn("rival", f"{reason}, nothing is recorded")
 
     def _on_rival(self) -> None:
-        """Another profiler is about to start inside the window: ours ends first, to leave it the field."""
+        """Another profiler is about to begin: ours ends first, to leave it the field."""
+        reason = f"another profiler was started in step {self._index}"
         if self._phase is Phase.RECORDING:
-            reason = f"another profiler was started in step {self._index}"
             self._warn("rival", f"{reason}, the recording ends there")
             self._guard(lambda: self._finish(reason))
+        elif self._phase is Phase.READY:
+            self._give_way(reason)
+            self._guard(lambda: self._engine.stop(wait_for_device=False))
 
     def _guard(self, work: Callable[[], None]) -> None:
         """Run ``work``; an error in it ends the capture, never the training."""

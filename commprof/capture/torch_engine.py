@@ -9,7 +9,6 @@ from typing import Any, TypeVar
 
 import torch
 import torch.autograd.profiler as autograd_profiler
-from torch._C._autograd import _profiler_enabled
 from torch.profiler import ProfilerActivity, record_function
 from torch.profiler.profiler import _KinetoProfile
 
@@ -18,7 +17,7 @@ from commprof.capture.descriptions import mend_descriptions, need_mending
 from commprof.capture.engine import RunFacts, Whereabouts
 from commprof.capture.flight import flight_entries
 from commprof.capture.process_groups import whereabouts
-from commprof.capture.rivals import RivalWatch
+from commprof.capture.rivals import RivalWatch, another_records, another_warms_up
 
 T = TypeVar("T")
 
@@ -59,11 +58,9 @@ class TorchEngine:
         )
 
     def occupied(self) -> bool:
-        # With all threads profiled only the first of the two is set, with another backend (NVTX) the
-        # second too.
-        return bool(getattr(autograd_profiler, "_is_profiler_enabled", False)) or _profiler_enabled()
+        return another_records() or another_warms_up()
 
-    def prepare(self) -> None:
+    def prepare(self, on_rival: Callable[[], None]) -> None:
         activities = [ProfilerActivity.CPU]
         if torch.cuda.is_available():
             activities.append(ProfilerActivity.CUDA)
@@ -74,14 +71,17 @@ class TorchEngine:
             experimental_config=_all_threads(),
         )
         self._profiler.prepare_trace()
+        self._watch.begin(getattr(self._profiler, "profiler", None), on_rival)
 
-    def start(self, on_rival: Callable[[], None]) -> None:
+    def start(self) -> None:
         if self._profiler is None:
             raise RuntimeError("the profiler was not prepared")
+        if another_records():
+            self._profiler = None
+            raise RuntimeError("another profiler records")
         self._profiler.start_trace()
         self._recording = True
         self._info = _distributed_info(self._profiler)
-        self._watch.begin(on_rival)
 
     def open_step(self, name: str) -> None:
         self._step = record_function(name)
@@ -103,7 +103,7 @@ class TorchEngine:
             return
         self._recording = False
         # To stop or save a session that somebody else ended crashes the process.
-        if not self.occupied():
+        if not autograd_profiler._is_profiler_enabled:
             self._profiler = None
             raise RuntimeError("the profiler was stopped by somebody else")
         self._end_session(profiler, wait_for_device=wait_for_device)
@@ -120,7 +120,7 @@ class TorchEngine:
     def _cancel(self, profiler: _KinetoProfile) -> None:
         """Undo ``prepare``: a session can be left only by way of a start, which a rival must not suffer."""
         self._profiler = None
-        if not self.occupied():
+        if not another_records():
             profiler.start_trace()
             self._end_session(profiler, wait_for_device=False)
 

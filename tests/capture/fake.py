@@ -42,11 +42,11 @@ class FakeEngine:
     def occupied(self) -> bool:
         return self.busy
 
-    def prepare(self) -> None:
+    def prepare(self, on_rival: Callable[[], None]) -> None:
+        self.on_rival = on_rival
         self._called("prepare")
 
-    def start(self, on_rival: Callable[[], None]) -> None:
-        self.on_rival = on_rival
+    def start(self) -> None:
         self._called("start")
 
     def open_step(self, name: str) -> None:

@@ -417,6 +417,23 @@ def test_a_profiler_that_starts_inside_the_window_ends_ours_first_c197(
     assert len(warnings_of(caplog)) == 1
 
 
+def test_a_profiler_that_starts_in_the_warmup_ends_ours_c197(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
+    engine = FakeEngine()
+    capture = Capture(folder, _engine=engine)
+
+    with capture:
+        for i in range(12):
+            if i == 4:
+                assert engine.on_rival is not None
+                engine.on_rival()
+                assert engine.calls[-1] == "stop"
+            capture.step()
+
+    assert engine.opened() == []
+    assert files_of(folder) == [MANIFEST]
+    assert warnings_of(caplog) == ["commprof: another profiler was started in step 4, nothing is recorded"]
+
+
 def test_step_and_stop_out_of_place_are_one_warning_each_c198(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
     engine = FakeEngine()
     capture = Capture(folder, _engine=engine)

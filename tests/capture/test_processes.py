@@ -7,12 +7,11 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("torch")
-
 from commprof.manifest import read_manifests
 from tests.capture.fake import files_of, manifest_of
 from tests.capture.real import names_in, run_alone, run_ranks, trace_of
-from tests.capture.scripts.groups import DESCRIPTION
+
+pytest.importorskip("torch")
 
 pytestmark = [pytest.mark.torch, pytest.mark.timeout(180)]
 
@@ -134,6 +133,8 @@ def test_ranks_0_and_3_write_two_files_c189(groups: Path) -> None:
 
 
 def test_group_descriptions_come_back_unchanged_c205(groups: Path) -> None:
+    from tests.capture.scripts.groups import DESCRIPTION
+
     for rank in range(4):
         trace = trace_of(groups / "all", rank)
         manifest = read_manifests(groups / "all")[rank]
