@@ -12,6 +12,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -43,14 +44,18 @@ def run_alone(script: str, folder: Path, timeout_s: float = 120) -> subprocess.C
     )
 
 
-def trace_of(folder: Path, rank: int = 0) -> dict[str, Any]:
-    """The trace of ``rank``, read with the standard library alone; fails if it is not strict JSON."""
+def trace_of(folder: Path, rank: int = 0, number: Callable[[str], Any] = float) -> dict[str, Any]:
+    """The trace of ``rank``, read with the standard library alone; fails if it is not strict JSON.
+
+    ``number`` makes a number of a decimal fraction: a float has no nanoseconds left at the size of these
+    stamps.
+    """
 
     def refuse(constant: str) -> None:
         raise ValueError(f"{constant} is not JSON")
 
     text = gzip.decompress((folder / f"rank-{rank:05d}.pt.trace.json.gz").read_bytes()).decode("utf-8")
-    loaded: dict[str, Any] = json.loads(text, parse_constant=refuse)
+    loaded: dict[str, Any] = json.loads(text, parse_constant=refuse, parse_float=number)
     return loaded
 
 

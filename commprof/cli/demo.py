@@ -1,0 +1,95 @@
+"""``commprof demo``: a real small training run on this machine, captured, analysed and reported."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from itertools import count
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from commprof.errors import UsageError
+
+
+def demo(
+    ranks: Annotated[int, typer.Option("--ranks", min=2, max=16, help="Number of training processes.")] = 2,
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", help="Folder for the capture [runs/demo].", show_default=False)
+    ] = None,
+    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
+) -> int:
+    """Train a small transformer with DistributedDataParallel, capture it, and report on its communication.
+
+    Takes well under a minute on two cores. Uses gloo on CPUs, NCCL where there are enough GPUs.
+
+    Example: commprof demo --ranks 4
+    """
+    if importlib.util.find_spec("torch") is None:
+        raise UsageError(
+            "commprof demo trains with PyTorch, which is not installed", hint='pip install "commprof[torch]"'
+        )
+    folder = _fresh_folder(out)
+    _train(folder, ranks)
+    return _report(folder)
+
+
+def _fresh_folder(out: Path | None) -> Path:
+    """``out``, or the first of runs/demo, runs/demo-2, ...
+
+    That is not there: no capture is mixed with another.
+    """
+    if out is None:
+        names = (Path("runs") / ("demo" if n == 1 else f"demo-{n}") for n in count(1))
+        return next(path for path in names if not path.exists())
+    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+        raise UsageError(f"{out}: is there already and not an empty folder", hint="give a new one with --out")
+    return out
+
+
+def _train(folder: Path, ranks: int) -> None:
+    from commprof.capture.jobs.launch import launch
+
+    job = ["-m", "commprof.capture.jobs.ddp", "--out", str(folder.resolve()), "--rendezvous", "{rendezvous}"]
+    with _progress(f"Training on {ranks} processes") as progress:
+        launch(job, ranks, progress=progress)
+
+
+def _report(folder: Path) -> int:
+    """Analyse as ``commprof analyze`` does, and close with the verdict in one sentence."""
+    import msgspec
+
+    from commprof.cli.analyze import run_analyze
+
+    html = Path("reports") / f"{folder.name}.html"
+    with tempfile.TemporaryDirectory(prefix="commprof-") as scratch:
+        report = Path(scratch) / "report.json"
+        code = run_analyze([str(folder)], html=html, json=str(report), calls=False)
+        summary = msgspec.json.decode(report.read_bytes())["verdict"]["summary"]
+    print(summary)
+    return code
+
+
+@contextmanager
+def _progress(title: str) -> Iterator[Callable[[int, int], None] | None]:
+    """A bar over the steps of rank 0 on a terminal; nothing when piped."""
+    if not sys.stderr.isatty():
+        yield None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn
+
+    columns = (
+        SpinnerColumn(),
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("steps"),
+    )
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(title, total=None)
+        yield lambda done, total: bar.update(task, completed=done, total=total)
