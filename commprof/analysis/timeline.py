@@ -17,6 +17,7 @@ from commprof.trace.model import Calls, RankTrace
 from commprof.trace.operations import OPERATIONS
 
 PIXELS = 2000
+BINS = 1000
 _MOST_STRETCHES = 2000
 _NAME_LENGTH = 120
 
@@ -31,6 +32,11 @@ def timeline(rank: RankTrace, work: Work, windows: Windows, calls: Calls, expose
     lanes = _kernel_lanes(rank, work, window, pixel) + _comm_lanes(rank, calls, exposed, work, window, pixel)
     busy = work.compute | work.comm | work.copy
     everything = IntervalSet(np.array([window.start], np.int64), np.array([window.end], np.int64))
+    parts = {
+        "exposed": (work.comm - work.compute).clip(window.start, window.end),
+        "exposed_copy": (work.copy - work.compute - work.comm).clip(window.start, window.end),
+        "idle": everything - busy,
+    }
     return {
         "rank": rank.rank,
         "device": work.device,
@@ -38,8 +44,8 @@ def timeline(rank: RankTrace, work: Work, windows: Windows, calls: Calls, expose
         "start_ns": window.start,
         "end_ns": window.end,
         "lanes": lanes,
-        "exposed": _stretches((work.comm - work.compute).clip(window.start, window.end), pixel),
-        "idle": _stretches(everything - busy, pixel),
+        **{name: _stretches(part, pixel) for name, part in parts.items()},
+        "shares": {name: _shares(part, window) for name, part in parts.items()},
     }
 
 
@@ -154,3 +160,9 @@ def _stretches(instants: IntervalSet, pixel: int) -> list[list[int]]:
         apart = start[1:] - end[:-1] >= pixel
         start, end = start[np.concatenate([[True], apart])], end[np.concatenate([apart, [True]])]
     return [[s, e] for s, e in zip(start.tolist(), end.tolist(), strict=True)]
+
+
+def _shares(part: IntervalSet, window: Window) -> list[int]:
+    """Nanoseconds of ``part`` in each of ``BINS`` equal pieces of the window: exact where stretches are not."""
+    edges = window.start + (window.end - window.start) * np.arange(BINS + 1, dtype=np.int64) // BINS
+    return [int(ns) for ns in part.within(edges[:-1], edges[1:])]

@@ -23,6 +23,7 @@ from commprof.report.charts import calls, exposure, findings, hero, quality, spl
 from commprof.report.charts.payload import json_for_script
 from commprof.report.charts.wording import clean, time_base
 from commprof.report.glossary import BACKGROUND, MEASURED
+from commprof.report.write import write_bytes
 
 _TEMPLATES = Path(__file__).parent / "templates"
 _SCRIPTS = ("page.js", "tables.js", "split.js", "timeline.js", "start.js")
@@ -58,12 +59,8 @@ def render_html(view: dict[str, Any]) -> str:
 
 
 def write_html(view: dict[str, Any], path: str | Path) -> None:
-    """Write the report to ``path`` (UTF-8); missing folders on the way are made."""
-    pieces = _pieces(view)
-    target = Path(path)
-    target.parent.mkdir(parents=True, exist_ok=True)
-    with target.open("wb") as file:
-        file.writelines(pieces)
+    """Write the report to ``path`` (UTF-8), whole or not at all; missing folders on the way are made."""
+    write_bytes(b"".join(_pieces(view)), path)
 
 
 def _pieces(view: dict[str, Any]) -> tuple[bytes, bytes, bytes]:

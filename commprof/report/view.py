@@ -101,7 +101,7 @@ def ranks_line(analysis: Analysis) -> str:
 def _shifted(lane: dict[str, Any], by: int) -> dict[str, Any]:
     """Times of a timeline from the rank's clock to those of the report."""
     out = {**lane, "start_ns": lane["start_ns"] + by, "end_ns": lane["end_ns"] + by}
-    for key in ("exposed", "idle"):
+    for key in ("exposed", "exposed_copy", "idle"):
         out[key] = [[start + by, end + by] for start, end in lane[key]]
     out["lanes"] = [
         {

@@ -244,6 +244,7 @@ def timeline_entry(rank: int, device: int, events: list[Event], window: Window) 
             for (kind, stream, row), segments in sorted(lanes.items())
         ],
         "exposed": stretches(exposed),
+        "exposed_copy": stretches(held["copy"] - held["compute"] - held["comm"]),
         "idle": stretches(idle),
     }
 

@@ -144,23 +144,29 @@ def test_c212_groups_show_total_hidden_and_exposed_with_calls_and_bytes() -> Non
     assert found["bandwidth"] is False
 
 
-def test_exposed_copies_are_copies_outside_compute_and_exposed_communication() -> None:
+def test_stretches_are_relative_to_the_start_of_the_step() -> None:
     view = sample_view.sample_view()
 
     entry = timeline.timeline(view)["entries"][0]  # type: ignore[index]
 
-    # The copy runs 40-260 us after the step's start, before any kernel.
-    assert entry["copies"] == [40_000, 260_000]
+    # The copy runs 40-260 us after the step's start, before any kernel; idle time surrounds it.
+    assert entry["stretches"]["copy"] == [40_000, 260_000]
+    assert entry["stretches"]["idle"][:4] == [0, 40_000, 260_000, 300_000]
+    assert entry["shares"] is None
 
 
-def test_exposed_copies_given_by_the_view_are_taken_as_they_are() -> None:
-    view = sample_view.sample_view()
-    start = view["timeline"][0]["start_ns"]
-    view["timeline"][0]["exposed_copy"] = [[start + 5, start + 9]]
+@pytest.mark.parametrize(("listed", "kept"), [([[0, 30], [60, 90]], False), ([[0, 90]], True)])
+def test_shares_are_kept_only_where_the_stretches_are_not_exact(listed: list[list[int]], kept: bool) -> None:
+    view = sample_view.window_view()
+    entry = view["timeline"][0]
+    entry.update(exposed=[], exposed_copy=[], idle=listed)
+    entry["shares"] = {"exposed": [0, 0], "exposed_copy": [0, 0], "idle": [30, 30]}
 
-    entry = timeline.timeline(view)["entries"][0]  # type: ignore[index]
+    drawn = timeline.timeline(view)
 
-    assert entry["copies"] == [5, 9]
+    assert drawn is not None
+    expected = {"exposed": [0, 0], "copy": [0, 0], "idle": [30, 30]}
+    assert drawn["entries"][0]["shares"] == (expected if kept else None)
 
 
 def test_segments_are_clipped_to_the_step() -> None:

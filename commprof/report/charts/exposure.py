@@ -4,7 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from commprof.report.charts.wording import COMM, Json, clean, count, has_step_marks, rank_ranges, ratio, share_of
+from commprof.report.charts.wording import (
+    COMM,
+    Json,
+    clean,
+    count,
+    has_step_marks,
+    micro_steps,
+    rank_ranges,
+    ratio,
+    share_of,
+)
 from commprof.units import format_bytes, format_gbps, format_ns
 
 MOST_ROWS = 30
@@ -42,7 +52,8 @@ def exposure(report: Json, base: str) -> Json | None:
                 for i, key in enumerate(("calls", "comm_ns", "hidden_ns", "exposed_ns")):
                     total[i] += row[key] or 0
         tables.append(_table(by, sums, windows, step_ns, base, _namer(by, report)))
-    per = "per rank and step" if has_step_marks(report) else "per rank, in the window"
+    step = "micro-step" if micro_steps(report) else "step"
+    per = f"per rank and {step}" if has_step_marks(report) else "per rank, in the window"
     return {"tables": tables, "per": per}
 
 
@@ -121,7 +132,7 @@ def _group_row(row: Json) -> Json:
     members = count(size, "rank")
     if row["ranks"]:
         members = f"{members}: {rank_ranges(row['ranks'])}" if len(row["ranks"]) == size else f"{members}, partly known"
-    note = f"{row['calls_without_size']:,} without size" if row.get("calls_without_size") else None
+    unsized = row.get("calls_without_size") or 0
     role = row.get("role")
     return {
         "name": clean(name if name is not None else "unknown", 60),
@@ -129,8 +140,8 @@ def _group_row(row: Json) -> Json:
         "members": clean(members, 60),
         "op": clean(row["op"], 40),
         "calls": f"{row['calls']:,}",
-        "bytes": format_bytes(row["bytes"]),
-        "bytes_note": note,
+        "bytes": format_bytes(None if unsized == row["calls"] else row["bytes"]),
+        "bytes_note": f"{unsized:,} without size" if 0 < unsized < row["calls"] else None,
         "comm": format_ns(row["comm_ns"]),
         "hidden": format_ns(row["overlap_ns"]),
         "exposed": format_ns(row["exposed_ns"]),

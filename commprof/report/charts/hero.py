@@ -10,6 +10,7 @@ from commprof.report.charts.wording import (
     clean,
     count,
     has_step_marks,
+    micro_steps,
     rank_ranges,
     ratio,
     share_of,
@@ -19,6 +20,7 @@ from commprof.units import format_ns
 
 _KEYS = ("duration_ns", "compute_ns", "comm_ns", "overlap_ns", "exposed_comm_ns", "exposed_copy_ns", "idle_ns")
 _WIDE, _MEDIUM = 0.16, 0.09
+_SHORT_ANSWER = 60
 
 
 @dataclass(frozen=True)
@@ -45,15 +47,20 @@ def average_split(ranks: list[Json]) -> Json | None:
 
 
 def hero(view: Json) -> Json:
-    """What the first screen shows: ``headline``, ``facts`` (short phrases), ``bar`` (parts or ``None``)."""
+    """What the first screen shows. The answer comes in two sizes: up to its colon, and ``reason``, the rest."""
     report = view["report"]
     headline = view["headline"]
+    answer = clean(headline["answer"], 600)
+    short, colon, rest = answer.partition(": ")
+    if not colon or len(short) > _SHORT_ANSWER:
+        short, rest = answer, ""
     return {
         "question": clean(headline.get("question") or "Is communication my bottleneck?", 200),
-        "answer": clean(headline["answer"], 600),
+        "answer": short,
+        "reason": rest,
         "gain": clean(headline["gain"], 600) if headline.get("gain") else None,
         "where": clean(headline["where"], 600) if headline.get("where") else None,
-        "ranks": ranks_line(report["input"]),
+        "ranks": clean(headline["ranks"], 160) if headline.get("ranks") else ranks_line(report["input"]),
         "facts": _facts(report),
         "bar": _bar(report),
     }
@@ -106,10 +113,12 @@ def _bar(report: Json) -> Json | None:
         ("copy", "Exposed copies", split["exposed_copy_ns"], None),
         ("idle", "Idle", split["idle_ns"], None),
     )
+    # A run on CPUs has no copies to show.
+    shown = [row for row in rows if row[0] != "copy" or row[2] > 0 or not is_cpu_run(report)]
     return {
         "title": _bar_title(report),
         "duration": format_ns(round(whole)),
-        "parts": [_part(kind, name, ns, whole, base, detail) for kind, name, ns, detail in rows],
+        "parts": [_part(kind, name, ns, whole, base, detail) for kind, name, ns, detail in shown],
         "overlap_of_compute": (ratio(split["overlap_ns"], split["compute_ns"]) or 0.0) * 100,
         "comm": _bracket(split, whole),
     }
@@ -146,6 +155,8 @@ def _bar_title(report: Json) -> str:
         return f"Where the window goes: {where}"
     steps = {rank["mean"].get("steps") or 1 for rank in rows}
     low, high = min(steps), max(steps)
+    period = micro_steps(report)
+    what = f"optimizer step of {period} micro-steps" if period else "step"
     if high == 1:
-        return f"Where the step goes: {where}"
-    return f"Where an average step goes: {where}, {low if low == high else f'{low} to {high}'} steps"
+        return f"Where the {what} goes: {where}"
+    return f"Where an average {what} goes: {where}, {low if low == high else f'{low} to {high}'} steps"

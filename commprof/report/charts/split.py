@@ -7,6 +7,7 @@ from commprof.report.charts.wording import (
     clean,
     has_several_devices,
     has_step_marks,
+    micro_steps,
     rank_label,
     share_of,
     time_base,
@@ -49,37 +50,46 @@ def axis_unit(longest_ns: int) -> tuple[int, str]:
 def split_chart(report: Json) -> Json | None:
     """A Plotly figure and its variants; ``None`` without any window.
 
+    With several ranks a bar is a rank and a variant is the mean or one step; with one rank the bars are its steps.
     ``{"figure": {"data", "layout"}, "variants": [{"name", "values", "texts"}], "horizontal": bool}``: a variant
-    holds, for each of the five traces, one value per rank in the unit of the axis and one hover text.
+    holds, for each of the five traces, one value per bar in the unit of the axis and one hover text.
     Colours are names of the page's colour roles; the browser fills them in, light or dark.
     """
     ranks, note = _drawn(report["ranks"])
     names = _step_names(ranks)
     if not names:
         return None
-    base, several = time_base(report), has_several_devices(ranks)
+    marked = has_step_marks(report)
     columns: list[tuple[str, list[Json | None]]] = []
-    if has_step_marks(report) and any(rank.get("mean") for rank in ranks):
-        columns.append(("Mean of the closed steps", [rank.get("mean") for rank in ranks]))
+    if marked and any(rank.get("mean") for rank in ranks):
+        columns.append((_mean_name(report), [rank.get("mean") for rank in ranks]))
     by_name = [{step["name"]: step for step in rank["steps"]} for rank in ranks]
     columns += [(name, [steps.get(name) for steps in by_name]) for name in names]
+    several = has_several_devices(ranks)
+    labels = [rank_label(rank, several) for rank in ranks]
+    alone = len(ranks) == 1 and marked
+    if alone:
+        labels = [_marked(name, rows) for name, rows in columns]
+        columns = [(rank_label(ranks[0], several), [rows[0] for _, rows in columns])]
     longest = max((row["duration_ns"] for _, rows in columns for row in rows if row), default=0)
     divisor, unit = axis_unit(longest)
-    labels = [rank_label(rank, several) for rank in ranks]
-    horizontal = len(ranks) <= _HORIZONTAL_UP_TO
+    horizontal = len(labels) <= _HORIZONTAL_UP_TO
+    what = "" if horizontal else "step" if alone else "rank"
+    short = labels if horizontal or alone else [label.removeprefix("rank ") for label in labels]
     return {
-        "figure": _figure(
-            labels if horizontal else [each.removeprefix("rank ") for each in labels],
-            horizontal,
-            unit,
-            not has_step_marks(report),
-        ),
+        "figure": _figure(short, horizontal, f"time of the {'step' if marked else 'window'}, {unit}", what),
         "horizontal": horizontal,
-        "stripes": len(ranks) <= _STRIPES_UP_TO,
+        "alone": columns[0][0] if alone else None,
+        "stripes": len(labels) <= _STRIPES_UP_TO,
         "longest": longest / divisor,
-        "variants": [_variant(name, rows, labels, divisor, base) for name, rows in columns],
+        "variants": [_variant(name, rows, labels, divisor, time_base(report)) for name, rows in columns],
         "note": note,
     }
+
+
+def _mean_name(report: Json) -> str:
+    period = micro_steps(report)
+    return f"Mean optimizer step of {period} micro-steps" if period else "Mean of the closed steps"
 
 
 def _drawn(ranks: list[Json]) -> tuple[list[Json], str | None]:
@@ -92,6 +102,11 @@ def _drawn(ranks: list[Json]) -> tuple[list[Json], str | None]:
     return [ranks[i] for i in kept], note
 
 
+def markup_free(text: str) -> str:
+    """Plotly reads a few tags in texts of a chart; a name from a trace is plain text."""
+    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+
+
 def _step_names(ranks: list[Json]) -> list[str]:
     seen: dict[str, None] = {}
     for rank in ranks:
@@ -100,23 +115,28 @@ def _step_names(ranks: list[Json]) -> list[str]:
 
 
 def _variant(name: str, rows: list[Json | None], labels: list[str], divisor: int, base: str) -> Json:
-    marks = [mark for mark in ("open", "incomplete") if any(row and row.get(mark) for row in rows)]
     values: list[list[float | None]] = [[] for _ in _PARTS]
     texts: list[list[str]] = [[] for _ in _PARTS]
     for row, label in zip(rows, labels, strict=True):
         for i, ns in enumerate(pieces(row) if row else [None] * len(_PARTS)):
             values[i].append(None if ns is None else ns / divisor)
             texts[i].append("" if row is None or ns is None else _hover(label, i, ns, row, base))
-    shown = clean(name, 80)
-    return {"name": f"{shown} ({', '.join(marks)})" if marks else shown, "values": values, "texts": texts}
+    return {"name": _marked(name, rows), "values": values, "texts": texts}
+
+
+def _marked(name: str, rows: list[Json | None]) -> str:
+    """``ProfilerStep#6 (open)``: the name of a step with what is special about it on any rank."""
+    marks = [mark for mark in ("open", "incomplete") if any(row and row.get(mark) for row in rows)]
+    shown = clean(name, 60)
+    return f"{shown} ({', '.join(marks)})" if marks else shown
 
 
 def _hover(label: str, part: int, ns: int, row: Json, base: str) -> str:
     share = share_of(ns / row["duration_ns"], base) if row["duration_ns"] else "n/a"
-    return f"{label}<br>{_PARTS[part][0]}: {format_ns(ns)}, {share}"
+    return f"{markup_free(label)}<br>{_PARTS[part][0]}: {format_ns(ns)}, {share}"
 
 
-def _figure(labels: list[str], horizontal: bool, unit: str, window: bool) -> Json:
+def _figure(labels: list[str], horizontal: bool, value_title: str, place_title: str) -> Json:
     category, value = ("y", "x") if horizontal else ("x", "y")
     data = []
     for name, role, pattern in _PARTS:
@@ -132,20 +152,25 @@ def _figure(labels: list[str], horizontal: bool, unit: str, window: bool) -> Jso
                 "type": "bar",
                 "orientation": "h" if horizontal else "v",
                 "name": name,
-                category: labels,
+                category: list(range(len(labels))),
                 value: [],
                 "marker": marker,
                 "hovertemplate": "%{customdata}<extra></extra>",
                 "customdata": [],
             }
         )
-    of_what = "window" if window else "step"
-    values = {"title": {"text": f"time of the {of_what}, {unit}"}, "rangemode": "tozero", "fixedrange": True}
-    places: Json = {"fixedrange": True, "type": "category", "showgrid": False}
+    values = {"title": {"text": value_title}, "rangemode": "tozero", "fixedrange": True}
+    every = 1 if horizontal else -(-len(labels) // 16)
+    places: Json = {
+        "fixedrange": True,
+        "showgrid": False,
+        "tickvals": list(range(0, len(labels), every)),
+        "ticktext": [markup_free(label) for label in labels[::every]],
+    }
     if horizontal:
         places["autorange"] = "reversed"
     else:
-        places.update({"tickangle": 0, "nticks": 16, "title": {"text": "rank"}})
+        places.update({"tickangle": 0, "title": {"text": place_title}})
     layout = {
         "barmode": "stack",
         "bargap": 0.35 if horizontal else 0.0 if len(labels) > _STRIPES_UP_TO else 0.08,

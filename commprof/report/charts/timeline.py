@@ -7,9 +7,6 @@ is too long is made coarser, which shows in its segments' counts.
 
 from __future__ import annotations
 
-import numpy as np
-
-from commprof.intervals import IntervalSet, union
 from commprof.report.charts.payload import Strings
 from commprof.report.charts.split import axis_unit
 from commprof.report.charts.wording import Json, clean, has_several_devices, rank_label
@@ -22,6 +19,8 @@ MOST_STRETCHES = 6_000
 
 _KINDS = {"compute": "compute", "comm": "communication", "copy": "copies"}
 _ORDER = {"compute": 0, "comm": 1, "copy": 2}
+_STRIP = {"exposed": "exposed", "copy": "exposed_copy", "idle": "idle"}
+"""Parts of a rank's strip, colour role and key of the view; what they leave is compute."""
 
 
 def timeline(view: Json) -> Json | None:
@@ -60,22 +59,36 @@ def timeline(view: Json) -> Json | None:
 
 
 def _entry(entry: Json, origin: int, strings: Strings, several: bool) -> Json:
-    lanes = sorted(entry["lanes"], key=lambda lane: (_ORDER.get(lane["kind"], 3), str(lane["stream"]), lane["row"]))
+    lanes = sorted(entry["lanes"], key=_lane_order)
     packed = [_lane(lane, entry, origin, strings) for lane in lanes if lane["segments"]]
-    exposed, idle = entry["exposed"], entry["idle"]
-    copies = entry.get("exposed_copy")
-    if copies is None:
-        copies = _exposed_copies(lanes, exposed)
+    stretches = {name: entry.get(key) or [] for name, key in _STRIP.items()}
     return {
         "name": rank_label(entry, several),
         "rank": entry["rank"],
         "start": entry["start_ns"] - origin,
         "end": entry["end_ns"] - origin,
         "lanes": packed,
-        "exposed": _flat(exposed, origin),
-        "copies": _flat(copies, origin),
-        "idle": _flat(idle, origin),
+        "stretches": {name: _flat(pairs, origin) for name, pairs in stretches.items()},
+        "shares": _shares_where_needed(entry, stretches),
     }
+
+
+def _shares_where_needed(entry: Json, stretches: dict[str, list[list[int]]]) -> dict[str, list[int]] | None:
+    """Exact time of each part in equal pieces of the step, if the stretches are too many to be listed exactly."""
+    given = entry.get("shares")
+    if given is None:
+        return None
+    shares = {name: given[key] for name, key in _STRIP.items()}
+    exact = all(
+        len(pairs) <= MOST_STRETCHES and sum(end - start for start, end in pairs) == sum(shares[name])
+        for name, pairs in stretches.items()
+    )
+    return None if exact else shares
+
+
+def _lane_order(lane: Json) -> tuple[int, int, str, int]:
+    stream = str(lane["stream"])
+    return (_ORDER.get(lane["kind"], 3), int(stream) if stream.isdecimal() else -1, stream, lane["row"])
 
 
 def _lane(lane: Json, entry: Json, origin: int, strings: Strings) -> Json:
@@ -87,7 +100,7 @@ def _lane(lane: Json, entry: Json, origin: int, strings: Strings) -> Json:
     columns: dict[str, list[int]] = {
         "start": [max(s["start_ns"], first) - origin for s in segments],
         "end": [min(s["end_ns"], last) - origin for s in segments],
-        "label": [add(clean(s["label"])) for s in segments],
+        "label": [add(_label(s)) for s in segments],
         "count": [s["count"] for s in segments],
         "busy": [s["duration_ns"] for s in segments],
         "time": [add(format_ns(s["duration_ns"])) for s in segments],
@@ -97,8 +110,16 @@ def _lane(lane: Json, entry: Json, origin: int, strings: Strings) -> Json:
         columns["group"] = [add(clean(s["group"], 80)) for s in segments]
         columns["size"] = [add(format_bytes(s["size_bytes"])) for s in segments]
         columns["exposed"] = [add(format_ns(s["exposed_ns"])) for s in segments]
-    name = f"{_KINDS.get(lane['kind'], clean(lane['kind'], 20))} {clean(lane['stream'], 12)}"
+    kind, stream = _KINDS.get(lane["kind"], clean(lane["kind"], 20)), clean(lane["stream"], 12)
+    name = kind if stream == "cpu" else f"{kind} {stream}"
     return {"kind": lane["kind"], "name": name, "row": lane["row"], **columns}
+
+
+def _label(segment: Json) -> str:
+    """The kernel's name, or nothing where it would only repeat the operation or the count."""
+    label, number = segment["label"], segment["count"]
+    said = {segment.get("op"), f"{number} kernels", f"{number} calls", None}
+    return "" if label in said else clean(label)
 
 
 def coarser(segments: list[Json], gap_ns: int) -> list[Json]:
@@ -113,9 +134,10 @@ def coarser(segments: list[Json], gap_ns: int) -> list[Json]:
         last["count"] += segment["count"]
         last["duration_ns"] += segment["duration_ns"]
         for key in ("op", "group", "label"):
-            last[key] = last[key] if last[key] == segment[key] else "several"
+            last[key] = last.get(key) if last.get(key) == segment.get(key) else "several"
         for key in ("size_bytes", "exposed_ns"):
-            last[key] = None if last[key] is None or segment[key] is None else last[key] + segment[key]
+            sizes = (last.get(key), segment.get(key))
+            last[key] = None if None in sizes else sum(sizes)
     return out
 
 
@@ -125,18 +147,3 @@ def _flat(stretches: list[list[int]], origin: int) -> list[int]:
         longest = sorted(range(len(stretches)), key=lambda i: stretches[i][0] - stretches[i][1])[:MOST_STRETCHES]
         stretches = [stretches[i] for i in sorted(longest)]
     return [bound - origin for stretch in stretches for bound in stretch]
-
-
-def _exposed_copies(lanes: list[Json], exposed: list[list[int]]) -> list[list[int]]:
-    """Copies outside compute and exposed communication, from the segments drawn."""
-    copies = _covered(lanes, "copy") - _covered(lanes, "compute") - _set([tuple(pair) for pair in exposed])
-    return [[int(a), int(b)] for a, b in zip(copies.starts, copies.ends, strict=True)]
-
-
-def _covered(lanes: list[Json], kind: str) -> IntervalSet:
-    return _set([(s["start_ns"], s["end_ns"]) for lane in lanes if lane["kind"] == kind for s in lane["segments"]])
-
-
-def _set(pairs: list[tuple[int, ...]]) -> IntervalSet:
-    bounds = np.array(pairs, dtype=np.int64).reshape(-1, 2)
-    return union(bounds[:, 0], bounds[:, 1])

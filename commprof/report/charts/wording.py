@@ -45,6 +45,11 @@ def time_base(report: Json) -> str:
     return STEP if has_step_marks(report) else WINDOW
 
 
+def micro_steps(report: Json) -> int | None:
+    """Step marks per optimizer step where means are over optimizer steps; ``None`` where they are over single steps."""
+    return next((rank["micro_steps"] for rank in report["ranks"] if rank.get("micro_steps")), None)
+
+
 def share_of(share: float | None, whole: str) -> str:
     """``30.0 % of step time``; a share always says of what; ``n/a`` for ``None``."""
     return "n/a" if share is None else f"{format_share(share)} of {whole}"

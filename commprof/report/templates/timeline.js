@@ -8,7 +8,8 @@ function startTimeline() {
   const pick = byId("timeline-pick");
   const { divisor, strings, span } = given;
   const entries = given.entries;
-  entries.forEach((entry) => entry.lanes.forEach((lane) => { lane.pieces = piecesOf(lane, entry.exposed); }));
+  entries.forEach((entry) => entry.lanes.forEach((lane) => { lane.pieces = piecesOf(lane, entry.stretches.exposed); }));
+  entries.forEach((entry) => { entry.before = timesBefore(entry); });
   const home = [Math.min(...entries.map((entry) => entry.start)), span];
   let range = home.slice();
   let rows = [];
@@ -22,28 +23,72 @@ function startTimeline() {
     for (let i = 0; i < lane.start.length; i += 1) {
       let start = lane.start[i];
       const end = lane.end[i];
-      // Sparse segments stand for many small kernels and are drawn paler.
-      const thin = lane.busy[i] < 0.5 * (end - start) ? 1 : 0;
+      // Segments that stand for many kernels with gaps between them are paler, in quarters.
+      const ink = Math.min(Math.max(Math.ceil((4 * lane.busy[i]) / (end - start)), 1), 4);
       if (lane.kind === "comm") {
         while (at > 0 && exposed[2 * at - 1] > start) at -= 1;
         while (2 * at < exposed.length && exposed[2 * at + 1] <= start) at += 1;
         for (let j = at; 2 * j < exposed.length && exposed[2 * j] < end; j += 1) {
           const from = Math.max(start, exposed[2 * j]);
           const to = Math.min(end, exposed[2 * j + 1]);
-          if (from > start) pieces.push([start, from, role, thin]);
-          pieces.push([from, to, "exposed", thin]);
+          if (from > start) pieces.push([start, from, role, ink]);
+          pieces.push([from, to, "exposed", ink]);
           start = to;
         }
       }
-      if (start < end) pieces.push([start, end, role, thin]);
+      if (start < end) pieces.push([start, end, role, ink]);
     }
     return pieces;
   }
 
-  function pairs(flat, role) {
+  // For each part of a strip a function: nanoseconds of it before an instant. From the stretches, or, where these are
+  // too many to be listed, from their exact sums in equal pieces of the step.
+  function timesBefore(entry) {
+    return Object.fromEntries(Object.keys(entry.stretches).map((part) => {
+      const flat = entry.stretches[part];
+      const share = entry.shares && entry.shares[part];
+      const piece = share ? (entry.end - entry.start) / share.length : 0;
+      const starts = share ? share.map((_, i) => entry.start + i * piece) : flat.filter((_, i) => i % 2 === 0);
+      const ends = share ? share.map((_, i) => entry.start + (i + 1) * piece) : flat.filter((_, i) => i % 2);
+      const sums = [0];
+      starts.forEach((start, i) => sums.push(sums[i] + (share ? share[i] : ends[i] - start)));
+      return [part, (time) => {
+        const i = after(starts, time) - 1;
+        if (i < 0) return 0;
+        return sums[i] + (sums[i + 1] - sums[i]) * Math.min(1, (time - starts[i]) / (ends[i] - starts[i]));
+      }];
+    }));
+  }
+
+  // Number of sorted values that are at most ``value``.
+  function after(values, value) {
+    let [low, high] = [0, values.length];
+    while (low < high) {
+      const middle = (low + high) >> 1;
+      if (values[middle] <= value) low = middle + 1; else high = middle;
+    }
+    return low;
+  }
+
+  // A rank's strip: every column of pixels is divided like the time it stands for; equal neighbours are joined.
+  function stripOf(row, pixel) {
+    const { entry } = row;
+    const [first, last] = [Math.max(range[0], entry.start), Math.min(range[1], entry.end)];
+    const columns = Math.max(1, Math.ceil((last - first) / pixel));
     const out = [];
-    for (let i = 0; i < flat.length; i += 2) out.push([flat[i], flat[i + 1], role, 0]);
-    return out;
+    let open = null;
+    for (let i = 0; i < columns; i += 1) {
+      const [from, to] = [first + i * pixel, Math.min(first + (i + 1) * pixel, last)];
+      const shares = STRIP.map((part) => Math.round((20 * (entry.before[part](to) - entry.before[part](from))) / (to - from)));
+      const key = shares.join();
+      if (open && open.key === key) open.to = to;
+      else out.push(open = { from, to, key, shares });
+    }
+    return out.flatMap(({ from, to, shares }) => {
+      let y = row.y;
+      const boxes = STRIP.map((part, i) => [from, to, y, y += (row.height * shares[i]) / 20, `${part} 4`]);
+      return [...boxes, [from, to, y, row.y + row.height, "compute 4"]].filter((box) => box[3] - box[2] > 1e-9);
+    });
   }
 
   // The rows from top to bottom; y counts downwards in units of one plain row.
@@ -53,13 +98,12 @@ function startTimeline() {
     rows = [];
     let y = 0;
     for (const entry of chosen) {
-      const strip = [[entry.start, entry.end, "compute", 0], ...pairs(entry.idle, "idle"),
-        ...pairs(entry.copies, "copy"), ...pairs(entry.exposed, "exposed")];
-      rows.push({ name: `<b>${entry.name}</b>`, y, height: tight ? 0.8 : 0.62, layers: strip, entry });
-      y += tight ? 0.95 : 0.85;
+      rows.push({ name: `<b>${entry.name}</b>`, y, height: tight ? 1 : 0.8, entry });
+      y += tight ? 1.12 : 1;
       for (const lane of entry.lanes) {
+        if (tight && lane.kind === "copy") continue;
         const height = lane.kind === "copy" || tight ? 0.55 : 0.82;
-        rows.push({ name: lane.row ? "" : lane.name, y, height, lane, layers: lane.pieces, entry });
+        rows.push({ name: lane.row ? "" : lane.name, y, height, lane, entry });
         y += height + 0.14;
       }
       y += tight ? 0.3 : 0.55;
@@ -69,39 +113,41 @@ function startTimeline() {
 
   // The pieces in view. Short ones keep their true width, so that many of them blend to the right density; a piece
   // that stands alone becomes at least three quarters of a pixel wide, so that it can be seen.
-  function visible(layers, pixel) {
+  function piecesIn(row, pixel) {
+    const layers = row.lane.pieces;
     const out = [];
     let before = -Infinity;
-    layers.forEach(([start, end, role, thin], i) => {
+    layers.forEach(([start, end, role, ink], i) => {
       const next = i + 1 < layers.length ? layers[i + 1][0] : Infinity;
       if (end > range[0] && start < range[1]) {
         const alone = end - start < pixel && start - before > 2 * pixel && next - end > 2 * pixel;
-        out.push([start, alone ? start + 0.75 * pixel : end, thin ? `${role} thin` : role]);
+        out.push([start, alone ? start + 0.75 * pixel : end, row.y, row.y + row.height, `${role} ${ink}`]);
       }
       before = end;
     });
     return out;
   }
 
-  const ROLES = ["compute thin", "compute", "hidden thin", "hidden", "copy thin", "copy", "idle", "exposed thin", "exposed"];
+  const STRIP = ["idle", "copy", "exposed"];
+  const LOOKS = ["compute", "hidden", "copy", "idle", "exposed"].flatMap((role) => [1, 2, 3, 4].map((ink) => `${role} ${ink}`));
 
   function traces(width) {
     const pixel = (range[1] - range[0]) / width;
-    const paths = Object.fromEntries(ROLES.map((role) => [role, { x: [], y: [] }]));
+    const paths = Object.fromEntries(LOOKS.map((look) => [look, { x: [], y: [] }]));
     for (const row of rows) {
-      for (const [start, end, role] of visible(row.layers, pixel)) {
-        const path = paths[role] || paths.compute;
+      for (const [start, end, top, bottom, look] of row.lane ? piecesIn(row, pixel) : stripOf(row, pixel)) {
+        const path = paths[look] || paths["compute 4"];
         const from = start / divisor;
         const to = end / divisor;
         path.x.push(from, from, to, to, from, null);
-        path.y.push(row.y, row.y + row.height, row.y + row.height, row.y, row.y, null);
+        path.y.push(top, bottom, bottom, top, top, null);
       }
     }
-    const filled = ROLES.filter((role) => paths[role].x.length).map((role) => {
-      const [name, thin] = role.split(" ");
+    const filled = LOOKS.filter((look) => paths[look].x.length).map((look) => {
+      const [role, ink] = look.split(" ");
       return {
         type: "scatter", mode: "lines", fill: "toself", hoverinfo: "skip", line: { width: 0, simplify: false },
-        fillcolor: token(`--${name}`), opacity: thin ? 0.5 : 1, ...paths[role],
+        fillcolor: token(`--${role}`), opacity: 0.2 + 0.2 * ink, ...paths[look],
       };
     });
     return [...filled, labels(pixel)];
@@ -134,7 +180,7 @@ function startTimeline() {
   const plain = (text) => text.replace(/&/g, "&amp;").replace(/</g, "&lt;").replace(/>/g, "&gt;");
 
   function exposedAt(row, time) {
-    const flat = row.entry.exposed;
+    const flat = row.entry.stretches.exposed;
     for (let i = 0; i < flat.length; i += 2) if (flat[i] <= time && time < flat[i + 1]) return true;
     return false;
   }
@@ -191,11 +237,7 @@ function startTimeline() {
     const row = rows.find((each) => y >= each.y && y < each.y + each.height);
     if (!row || !row.lane || time < range[0] || time > range[1]) return null;
     const { start, end } = row.lane;
-    let [low, high] = [0, start.length];
-    while (low < high) {
-      const middle = (low + high) >> 1;
-      if (start[middle] <= time) low = middle + 1; else high = middle;
-    }
+    const low = after(start, time);
     const slack = (3 * (range[1] - range[0])) / full.xaxis._length;
     if (low > 0 && time < end[low - 1]) return { row, index: low - 1 };
     const near = [low - 1, low].filter((i) => i >= 0 && i < start.length)
@@ -214,8 +256,9 @@ function startTimeline() {
     const title = lane.kind === "comm" ? strings[lane.op[i]] : lane.name;
     const list = element("dl");
     for (const [name, value] of facts) list.append(element("dt", name), element("dd", value));
-    tip.replaceChildren(element("b", calls > 1 ? `${calls.toLocaleString("en")} kernels, ${title}` : title), list,
-      element("span", strings[lane.label[i]], "path"));
+    const label = strings[lane.label[i]];
+    tip.replaceChildren(element("b", calls > 1 ? `${calls.toLocaleString("en")} kernels, ${title}` : title), list);
+    if (label) tip.append(element("span", label, "path"));
     tip.hidden = false;
     const parent = tip.offsetParent.getBoundingClientRect();
     const left = Math.min(Math.max(x + 14, 8), document.documentElement.clientWidth - tip.offsetWidth - 8);
