@@ -23,28 +23,27 @@ START_NS = 4_000_000_000_000_000
 
 @dataclass(frozen=True, slots=True)
 class Clock:
-    """Offset in ns and drift in 1e-9 of a rank's host clock, and the error of its device clock in ns."""
+    """Offset and drift (1e-9) of a rank's host clock, the error of its device clock, the resolution of both."""
 
     offset_ns: int = 0
     drift_ppb: int = 0
     device_error_ns: int = 0
-    whole_us: bool = False
+    tick_ns: int = 1
 
     def cpu(self, t: int) -> int:
         """What the host clock shows at true time ``t``."""
         shown = START_NS + self.offset_ns + t + t * self.drift_ppb // 1_000_000_000
-        return shown // 1000 * 1000 if self.whole_us else shown
+        return shown // self.tick_ns * self.tick_ns
 
     def device(self, t: int) -> int:
         """What the device's time stamps show at true time ``t``."""
         shown = START_NS + self.offset_ns + self.device_error_ns + t + t * self.drift_ppb // 1_000_000_000
-        return shown // 1000 * 1000 if self.whole_us else shown
+        return shown // self.tick_ns * self.tick_ns
 
 
 def clocks(plan: Plan) -> list[Clock]:
     """One clock per rank."""
     scenario = plan.scenario
-    whole_us = scenario.whole_us or scenario.era == "2.1"
     result = []
     for rank in range(plan.mesh.world):
         host = np.random.default_rng([plan.seed, plan.placement.host(rank), 3])
@@ -54,7 +53,7 @@ def clocks(plan: Plan) -> list[Clock]:
         if scenario.real:
             device = np.random.default_rng([plan.seed, rank, 4])
             error = int(device.integers(1_000, 5_001)) * (1 if device.integers(2) else -1)
-        result.append(Clock(offset, drift, error, whole_us))
+        result.append(Clock(offset, drift, error, plan.tick_ns))
     return result
 
 

@@ -30,6 +30,11 @@ class Plan:
     placement: Placement
     programs: list[Program]
 
+    @property
+    def tick_ns(self) -> int:
+        """Resolution of the trace's times: whole microseconds in the oldest era or where the scenario wants it."""
+        return 1_000 if self.scenario.whole_us or self.scenario.era == "2.1" else 1
+
     def program(self, rank: int) -> Program:
         """The program that ``rank`` runs."""
         return self.programs[self.mesh.stage(rank)]

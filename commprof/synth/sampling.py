@@ -1,7 +1,8 @@
 """Random scenarios, for checking analyses and rules over all programs and faults.
 
-``random_scenario(seed)`` covers the strategies and their products on 2 to 16 ranks; a third of them each are
-meant to be bound by the host, by the GPU, and by neither alone (the cost of a launch is set from the mean kernel).
+``random_scenario(seed)`` covers the strategies and their products on 2 to 16 ranks. Of three neighbouring seeds one
+gives a host-bound job, one a mixed and one a GPU-bound job: the cost of a launch is changed until the host-bound part
+of rank 0's steps is in the range of :data:`HOST_SHARE`.
 """
 
 from __future__ import annotations
@@ -12,12 +13,20 @@ from typing import Any
 import numpy as np
 
 from commprof.synth.build import build_programs
+from commprof.synth.clock import Clock, observe
 from commprof.synth.cluster import Cluster
+from commprof.synth.engine import simulate
+from commprof.synth.plan import make_plan
 from commprof.synth.program import Kind
 from commprof.synth.scenario import Fault, Scenario
+from commprof.synth.sweep import rank_truth
 
 REGIMES = ("host", "mixed", "gpu")
-_LAUNCH_TO_KERNEL = {"host": (150, 300), "mixed": (70, 110), "gpu": (3, 25)}  # percent of the mean kernel
+HOST_SHARE = {"host": (0.3, 1.0), "mixed": (0.05, 0.3), "gpu": (0.0, 0.05)}
+"""Share of the step that the host decides, from and below, of each regime."""
+_LAUNCH_TO_KERNEL = {"host": (150, 300), "mixed": (60, 100), "gpu": (3, 15)}  # first try, percent of the mean kernel
+_TRIES = 10
+_CHEAPEST_LAUNCH_NS = 2_000
 
 _PROGRAMS: dict[str, dict[str, Any]] = {
     "ddp": {},
@@ -55,7 +64,7 @@ def random_scenario(
     """A scenario drawn from ``seed``; ``program`` (of :data:`PROGRAM_NAMES`) and ``regime`` can be fixed."""
     rng = np.random.default_rng([seed, 5])
     name = program or PROGRAM_NAMES[int(rng.integers(len(PROGRAM_NAMES)))]
-    regime = regime or REGIMES[int(rng.integers(3))]
+    regime = regime or REGIMES[seed % 3]
     fields: dict[str, Any] = {"inner": int(rng.choice([2, 2, 4]))} | _PROGRAMS[name]
     small = regime != "gpu"
     fields |= {
@@ -77,11 +86,34 @@ def random_scenario(
         "real": real,
     }
     scenario = replace(Scenario(**fields), cluster=_cluster(rng))
+    scenario = replace(scenario, loader_ns=_compute_per_step(scenario) // 100)
     low, high = _LAUNCH_TO_KERNEL[regime]
-    launch = max(1_500, _mean_kernel(scenario) * int(rng.integers(low, high)) // 100)
-    scenario = replace(scenario, launch_ns=launch, comm_launch_ns=launch * int(rng.integers(2, 5)))
-    scenario.check()
+    launch = _mean_kernel(scenario) * int(rng.integers(low, high)) // 100
+    return _in_regime(scenario, regime, launch, int(rng.integers(2, 5)))
+
+
+def _in_regime(scenario: Scenario, regime: str, launch_ns: int, comm_factor: int) -> Scenario:
+    """Make launches dearer or cheaper until the host decides as much of the step as ``regime`` says."""
+    low, high = HOST_SHARE[regime]
+    cheap, dear = _CHEAPEST_LAUNCH_NS, 1_000_000
+    launch_ns = max(cheap, launch_ns)
+    for _ in range(_TRIES):
+        scenario = replace(scenario, launch_ns=launch_ns, comm_launch_ns=launch_ns * comm_factor)
+        share = host_share(replace(scenario, steps=2))
+        if low <= share < high:
+            break
+        cheap, dear = (launch_ns, dear) if share < low else (cheap, launch_ns)
+        launch_ns = min((cheap + dear) // 2, 3 * launch_ns) if share < low else max((cheap + dear) // 2, launch_ns // 3)
     return scenario
+
+
+def host_share(scenario: Scenario, seed: int = 0) -> float:
+    """Share of rank 0's closed steps in which nothing was enqueued that could have computed."""
+    plan = make_plan(scenario, seed)
+    timeline = simulate(plan)
+    steps = [w for w in rank_truth(plan, 0, observe(timeline.ranks[0], Clock())).steps if not w.open]
+    host = sum(w.split["exposed_host_ns"] + w.split["idle_host_ns"] for w in steps)
+    return host / max(1, sum(w.end - w.start for w in steps))
 
 
 def possible_faults(scenario: Scenario) -> list[str]:

@@ -151,7 +151,7 @@ def _blocking_calls(plan: Plan, rank: int, shown: RankTimeline) -> list[tuple[in
         if ins.kind == Kind.SYNC:
             calls.append((ins.thread, shown.cpu_start[i], shown.cpu_end[i]))
         elif ins.kind == Kind.COPY:
-            calls.append((ins.thread, shown.launch[i], runtime_end(shown.launch[i], shown.cpu_end[i])))
+            calls.append((ins.thread, shown.launch[i], runtime_end(shown.launch[i], shown.cpu_end[i], plan.tick_ns)))
     return calls
 
 

@@ -11,11 +11,12 @@ from commprof.synth.clock import Clock, clocks, observe
 from commprof.synth.engine import simulate
 from commprof.synth.expected import finding, straggler
 from commprof.synth.plan import Plan, make_plan
-from commprof.synth.program import Kind
+from commprof.synth.program import DTYPE_BYTES, Comm, Kind
 from commprof.synth.scenario import Scenario
 from commprof.synth.sweep import RankTruth, Window, rank_truth
-from commprof.synth.timeline import Timeline
+from commprof.synth.timeline import Call, Timeline
 from commprof.synth.timing import factor
+from commprof.synth.traffic import sent, traffic
 from commprof.synth.waiting import call_truth
 
 FORMAT = "commprof.truth/1"
@@ -39,7 +40,8 @@ def call_columns(truth: RankTruth, timeline: Timeline, rank: int, origin: int) -
         key: []
         for key in (
             "match", "op", "group", "step", "stream", "size_bytes", "bucket", "phase", "start_ns", "duration_ns",
-            "exposed_ns", "sole_ns", "touched_ns", "wait_ns", "transfer_ns", "skew_ns", "end_skew_ns", "last_rank",
+            "exposed_ns", "exposed_by_step", "sole_ns", "touched_ns", "wait_ns", "transfer_ns",
+            "skew_ns", "end_skew_ns", "last_rank",
         )
     }  # fmt: skip
     for w in rows:
@@ -50,13 +52,25 @@ def call_columns(truth: RankTruth, timeline: Timeline, rank: int, origin: int) -
         exposure = truth.exposure[w.index]
         step = f"ProfilerStep#{plan.scenario.first_step + ins.step}" if ins.step >= 0 else None
         values = (
-            call.number, ins.comm.op, call.group.id, step, w.stream, ins.comm.size_bytes, ins.comm.bucket,
-            ins.comm.phase, w.start - origin, w.end - w.start, exposure.exposed, exposure.sole, exposure.touched,
+            call.number, ins.comm.op, call.group.id, step, w.stream, _size(plan, rank, call, ins.comm),
+            ins.comm.bucket,
+            ins.comm.phase, w.start - origin, w.end - w.start, exposure.exposed, exposure.by_window, exposure.sole,
+            exposure.touched,
             known.waits[rank], known.transfer_ns, known.skew_ns, known.end_skew_ns, known.last,
         )  # fmt: skip
         for column, value in zip(columns.values(), values, strict=True):
             column.append(value)
     return dict(columns)
+
+
+def _size(plan: Plan, rank: int, call: Call, comm: Comm) -> int:
+    """Bytes of a call as the bandwidth formulas count them: with unequal splits, what this rank sends."""
+    if comm.traffic is None:
+        return comm.size_bytes
+    matrix = traffic(
+        plan.seed, call.group.id, comm.traffic, len(call.members), comm.nelems_in, plan.scenario.imbalance_permille
+    )
+    return sum(sent(matrix, call.members.index(rank), comm.transposed)) * DTYPE_BYTES[comm.dtype]
 
 
 def bytes_per_step(plan: Plan, rank: int) -> dict[str, int]:

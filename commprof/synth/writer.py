@@ -36,9 +36,8 @@ class TraceWriter:
         self._args: dict[object, CommArgs] = {}
         self._sequence: dict[tuple[int, bool], int] = {}
         self._open: list[tuple[Instruction, int, int]] = []
-        absolute = self.era == "2.1"
-        self._origin = BASE_NS if absolute else 0
-        self._whole = plan.scenario.whole_us or absolute
+        self._origin = BASE_NS if self.era == "2.1" else 0
+        self._whole = plan.tick_ns > 1
 
     def pieces(self) -> Iterator[str]:
         """The file's text, from the opening to the closing brace."""
@@ -135,7 +134,7 @@ class TraceWriter:
         """Operator, runtime call and device event of one launch."""
         shown = self.shown
         start, launch, end = shown.cpu_start[i], shown.launch[i], shown.cpu_end[i]
-        returned = runtime_end(launch, end)
+        returned = runtime_end(launch, end, self.plan.tick_ns)
         correlation = _RUNTIME_IDS + i
         if ins.comm is not None:
             return self._communication(i, ins, (start, launch, returned, end), correlation)
@@ -261,6 +260,7 @@ class TraceWriter:
         return f"{at // 1000}.{at % 1000:03d}"
 
 
-def runtime_end(launch: int, operator_end: int) -> int:
-    """When the runtime call returned: a little before the operator ends."""
-    return operator_end - min(500, (operator_end - launch) // 4)
+def runtime_end(launch: int, operator_end: int, tick_ns: int) -> int:
+    """When the runtime call returned: a little before the operator ends, in whole ticks of the trace."""
+    end = operator_end - min(500, (operator_end - launch) // 4)
+    return launch + (end - launch) // tick_ns * tick_ns

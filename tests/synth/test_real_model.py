@@ -93,7 +93,7 @@ def test_clock_with_offset_and_drift() -> None:
 
     assert clock.cpu(10**9) - START_NS == 10**9 + 500 + 2_000
     assert clock.device(10**9) - clock.cpu(10**9) == -30
-    assert Clock(whole_us=True).cpu(1_999) - START_NS == 1_000
+    assert Clock(tick_ns=1_000).cpu(1_999) - START_NS == 1_000
 
 
 def test_ranks_of_a_host_share_its_clock_and_devices_are_1_to_5_us_off() -> None:
