@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from commprof.cli.analyze import analyze
+from commprof.cli.demo import demo
 from commprof.errors import CommprofError
 from commprof.version import __version__
 
@@ -23,6 +24,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command()(analyze)
+app.command()(demo)
 
 _INTERRUPTED = 130
 _BROKE = 4
