@@ -24,11 +24,11 @@ OF_WHAT = re.compile(r"of (?:\w+ ){0,3}(?:communication|exposed|step|window|comp
 
 @pytest.fixture
 def outputs(run_analyze: Analyze, tmp_path: Path) -> Callable[..., Run]:
-    """Analyse a trace into ``r.html`` and ``r.md`` beside the JSON."""
+    """Analyse a trace into ``r.html`` beside the JSON."""
 
     def write(trace: Trace) -> Run:
         path = trace.write(tmp_path / "in" / "rank0.json")
-        return run_analyze(path, "-o", tmp_path / "r.html", "--markdown", tmp_path / "r.md")
+        return run_analyze(path, "-o", tmp_path / "r.html")
 
     return write
 
@@ -80,7 +80,7 @@ def test_c206_the_html_is_one_file(outputs: Callable[..., Run], tmp_path: Path) 
 
     outputs(t0())
 
-    assert {path.name for path in tmp_path.iterdir()} - before == {"r.html", "r.md"}
+    assert {path.name for path in tmp_path.iterdir()} - before == {"r.html"}
 
 
 # C209: a percentage says of what.
@@ -94,23 +94,22 @@ def test_c209_every_percentage_in_the_texts_says_of_what(outputs: Callable[..., 
             assert OF_WHAT.match(text[found.end() :].lstrip()), text
 
 
-def test_c209_every_percentage_on_the_terminal_says_of_what(outputs: Callable[..., Run], tmp_path: Path) -> None:
+def test_c209_every_percentage_on_the_terminal_says_of_what(outputs: Callable[..., Run]) -> None:
     run = outputs(t0())
 
-    for shown in (run.stdout, (tmp_path / "r.md").read_text()):
-        assert PERCENT.search(shown)
-        for line, headings in _lines_with_headings(shown):
-            for found in PERCENT.finditer(line):
-                told = OF_WHAT.match(line[found.end() :].lstrip()) or OF_WHAT.search(headings)
-                assert told, (line, headings)
+    assert PERCENT.search(run.stdout)
+    for line, headings in _lines_with_headings(run.stdout):
+        for found in PERCENT.finditer(line):
+            told = OF_WHAT.match(line[found.end() :].lstrip()) or OF_WHAT.search(headings)
+            assert told, (line, headings)
 
 
-def test_c209_the_two_ratios_are_told_apart(outputs: Callable[..., Run], tmp_path: Path) -> None:
+def test_c209_the_two_ratios_are_told_apart(outputs: Callable[..., Run]) -> None:
     run = outputs(t0())
 
-    for shown in (run.stdout, (tmp_path / "r.md").read_text()):
-        assert re.search(r"25\.0 % of communication time", shown)
-        assert re.search(r"30\.0 % of step time", shown)
+    shown = " ".join([run.stdout, *strings(run.report)]).replace("\n", " ")
+    assert re.search(r"25\.0 % of communication time", shown)
+    assert re.search(r"30\.0 % of step time", shown)
 
 
 def _lines_with_headings(shown: str) -> Iterator[tuple[str, str]]:

@@ -34,9 +34,7 @@ def exposures(rank: Rank, windows: list[Window]) -> dict[int, Exposure]:
     result = {call: Exposure() for call in calls}
     # Earliest start first, then the lower stream, then the order in the file: who gets a remainder.
     order = {work: place for place, work in enumerate(rank.work)}
-    first = {
-        call: min(kernels, key=lambda k: (k.start, k.stream, order[k])) for call, kernels in calls.items()
-    }
+    first = {call: min(kernels, key=lambda k: (k.start, k.stream, order[k])) for call, kernels in calls.items()}
     rank_of = {call: (k.start, k.stream, order[k]) for call, k in first.items()}
     for begin, end in _stretches(rank, windows):
         length = end - begin

@@ -70,9 +70,7 @@ def linked_ranks(draw: Draw, *, copies: bool, unit: int = 1) -> Rank:
             cursor.cpu += LAUNCH_NS
         calls += kind == "comm"
     if step_start is not None:
-        rank.steps.append(
-            Step(f"ProfilerStep#{number}", step_start, cursor.cpu + 1 + unit * draw(st.integers(0, 9)))
-        )
+        rank.steps.append(Step(f"ProfilerStep#{number}", step_start, cursor.cpu + 1 + unit * draw(st.integers(0, 9))))
     cursor.cpu += unit
     launch = Launch(cursor.cpu, MAIN_THREAD)
     last = max(cursor.cpu, *cursor.streams.values()) + draw(st.integers(0, 3)) * unit
@@ -89,9 +87,7 @@ def unlinked_ranks(draw: Draw, *, copies: bool, unit: int = 1) -> Rank:
         kind = draw(st.sampled_from(kinds)) if call else "comm"
         stream = draw(st.sampled_from(STREAMS[kind]))
         for _ in range(draw(st.sampled_from([1, 1, 2])) if kind == "comm" else 1):
-            start, end = cursor.place(
-                stream, 1, draw(st.integers(0, 6)) * unit, draw(st.integers(1, 12)) * unit
-            )
+            start, end = cursor.place(stream, 1, draw(st.integers(0, 6)) * unit, draw(st.integers(1, 12)) * unit)
             rank.work.append(Work(kind, start, end, stream, None, call if kind == "comm" else None))
     at = 0
     for number in range(draw(st.integers(0, 4))):
@@ -124,9 +120,7 @@ def trace_of(rank: Rank, offset_ns: int = 0) -> Trace:
             # One operator per collective: kernels that carry its id belong together.
             operator = operators.get(work.call) or trace.comms_op("all_to_all", 0, 0, tid=99)
             operators[work.call] = operator
-            trace.collective(
-                "all_to_all", us(work.start), us(work.end), name=SEND_RECV, under=operator, **more
-            )
+            trace.collective("all_to_all", us(work.start), us(work.end), name=SEND_RECV, under=operator, **more)
         elif work.kind == "copy":
             trace.copy(us(work.start), us(work.end), **more)
         else:

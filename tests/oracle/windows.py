@@ -32,10 +32,7 @@ def cut(steps: list[Step]) -> list[Step]:
     """Marks in order of start, each cut where the next begins: every instant belongs to one of them."""
     ordered = sorted(steps, key=lambda step: step.start)
     ends = [min(step.end, after.start) for step, after in itertools.pairwise(ordered)]
-    return [
-        Step(s.name, s.start, e)
-        for s, e in zip(ordered, [*ends, *(s.end for s in ordered[-1:])], strict=True)
-    ]
+    return [Step(s.name, s.start, e) for s, e in zip(ordered, [*ends, *(s.end for s in ordered[-1:])], strict=True)]
 
 
 def launched_in(work: Work, step: Step) -> bool:
@@ -85,12 +82,13 @@ def _by_launch(rank: Rank, steps: list[Step]) -> Windows:
     found = []
     for number, begin in begins.items():
         later = [other for other in begins if other > number]
-        if not later:
+        last = number == len(steps) - 1
+        if last:
             end = max(work.end for work in rank.work if any(launched_in(work, step) for step in steps))
-        elif later[0] == number + 1:
+        elif later and later[0] == number + 1:
             end = begins[later[0]]
-        else:
+        else:  # the next step has no window: own work, at most where the next window starts
             own = max(work.end for work in rank.work if launched_in(work, steps[number]))
-            end = min(own, begins[later[0]])
-        found.append(Window(steps[number].name, begin, end, open=not later))
+            end = min([own, *(begins[other] for other in later[:1])])
+        found.append(Window(steps[number].name, begin, end, open=last))
     return Windows("launch", found, without)
