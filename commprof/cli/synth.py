@@ -20,16 +20,20 @@ def synth(
     real: Annotated[
         bool, typer.Option("--real", help="The realistic model of collectives instead of the ideal one.")
     ] = False,
+    faults: Annotated[
+        list[str] | None,
+        typer.Option("--fault", help="Add KIND, KIND:RANK or KIND:RANK:SIZE (RANK 'all' for every rank); repeatable."),
+    ] = None,
     jobs: Annotated[int, typer.Option("--jobs", min=1, help="Processes that write files.")] = 1,
 ) -> None:
     """Write a simulated training run: one Kineto trace per rank, and truth.json with what is true about it.
 
-    Example: commprof synth slow-gpu -o runs/slow --ranks 4 --seed 1, then: commprof analyze runs/slow
+    Example: commprof synth fsdp --fault slow-gpu:2:200 -o runs/slow --ranks 4 --seed 1
     """
     from dataclasses import replace
 
     from commprof.errors import UsageError
-    from commprof.synth import PRESETS, preset, read_scenario, write_run
+    from commprof.synth import PRESETS, parse_fault, preset, read_scenario, write_run
     from commprof.units import format_bytes
 
     if scenario == "list":
@@ -45,6 +49,8 @@ def synth(
         chosen = replace(chosen, steps=steps)
     if real:
         chosen = replace(chosen, real=True)
+    if faults:
+        chosen = replace(chosen, faults=(*chosen.faults, *map(parse_fault, faults)))
     written = write_run(chosen, output, seed=seed, jobs=jobs)
     size = format_bytes(written.bytes_written)
     typer.echo(f"{len(written.traces)} traces ({size}) and truth.json in {written.folder}")

@@ -13,8 +13,8 @@ from commprof.synth.engine import simulate
 from commprof.synth.plan import make_plan
 from commprof.synth.presets import PRESETS, preset
 from commprof.synth.run import Written, write_run
-from commprof.synth.scenario import FAULTS, STRATEGIES, Fault, Scenario, read_scenario
-from commprof.synth.truth import TruthWriter
+from commprof.synth.scenario import FAULTS, STRATEGIES, Fault, Scenario, parse_fault, read_scenario
+from commprof.synth.truth import TruthWriter, step_ns
 
 __all__ = [
     "FAULTS",
@@ -27,8 +27,10 @@ __all__ = [
     "TruthWriter",
     "Written",
     "make_plan",
+    "parse_fault",
     "preset",
     "read_scenario",
     "simulate",
+    "step_ns",
     "write_run",
 ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from commprof.errors import UsageError
-from commprof.synth.cluster import Cluster
+from commprof.synth.cluster import Cluster, Link
 from commprof.synth.scenario import Fault, Scenario
 
 _JOB = Scenario(
@@ -60,7 +60,10 @@ FAULT_PRESETS: dict[str, Scenario] = {
     ),
     "late-launch": replace(_FAULT_JOB, faults=(Fault("late-launch", None, 1_500_000),)),
     "blocking-wait": replace(_FAULT_JOB, faults=(Fault("blocking-wait"),)),
-    "tiny-buckets": replace(_FAULT_JOB, coarse=False, faults=(Fault("tiny-buckets", None, 16_384),)),
+    "tiny-buckets": replace(
+        _FAULT_JOB, hidden=512, sequence=512, coarse=False, faults=(Fault("tiny-buckets", None, 4_096),),
+        cluster=Cluster(gpus_per_host=1, nics_per_host=1, nic=Link(15_000, 50_000_000_000)),
+    ),
     "huge-bucket": replace(_FAULT_JOB, faults=(Fault("huge-bucket"),)),
     "no-overlap": replace(_FAULT_JOB, faults=(Fault("no-overlap"),)),
     "profiler-start": replace(_FAULT_JOB, faults=(Fault("profiler-start", 1, 2_000_000_000),)),

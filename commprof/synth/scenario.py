@@ -19,6 +19,10 @@ FAULTS = (
     "misplaced-group", "late-launch", "blocking-wait", "tiny-buckets", "huge-bucket", "no-overlap",
     "profiler-start",
 )  # fmt: skip
+_USUAL_SIZE = {
+    "slow-gpu": 200, "slow-host": 1_000, "slow-link": 100, "flapping-link": 100, "tiny-buckets": 4_096,
+    "huge-bucket": 0, "misplaced-group": 0, "blocking-wait": 0, "no-overlap": 0,
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,6 +169,8 @@ class Scenario:
         ]  # fmt: skip
         for fault in self.faults:
             problems.append((fault.kind in FAULTS, f"fault {fault.kind!r} is not one of {', '.join(FAULTS)}"))
+            links = fault.kind in ("slow-link", "flapping-link", "slow-host")
+            problems.append((fault.rank is not None or not links, f"fault {fault.kind} needs a rank"))
             problems.append(
                 (fault.rank is None or 0 <= fault.rank < self.ranks, f"fault on rank {fault.rank} of {self.ranks}")
             )
@@ -175,6 +181,25 @@ class Scenario:
     def to_json(self) -> dict[str, Any]:
         """Plain values for ``truth.json`` or a scenario file."""
         return asdict(self)
+
+
+def parse_fault(text: str) -> Fault:
+    """``KIND``, ``KIND:RANK`` or ``KIND:RANK:SIZE`` as a fault; ``all`` as rank hits everybody.
+
+    Raises ``UsageError``. Without a size a pause lasts 5 ms, a slow GPU takes a fifth longer, a slow host twice as
+    long, and a link keeps a tenth.
+    """
+    kind, *rest = text.split(":")
+    if kind not in FAULTS:
+        raise UsageError(f"no fault {kind!r}", hint="there are: " + ", ".join(FAULTS))
+    try:
+        rank = int(rest[0]) if rest and rest[0] != "all" else None
+        size = int(rest[1]) if len(rest) > 1 else _USUAL_SIZE.get(kind, 5_000_000)
+    except ValueError:
+        raise UsageError(f"fault {text!r} is not KIND, KIND:RANK or KIND:RANK:SIZE") from None
+    if size < 0 or len(rest) > 2:
+        raise UsageError(f"fault {text!r} is not KIND, KIND:RANK or KIND:RANK:SIZE")
+    return Fault(kind, rank, size)
 
 
 def scenario_from_json(data: dict[str, Any]) -> Scenario:
