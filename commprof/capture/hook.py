@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import importlib.util
 import logging
 import os
 import socket
@@ -22,6 +23,7 @@ from commprof.capture.folder import CaptureFolder, describe
 from commprof.capture.selection import Ranks, parse_folder, parse_ranks
 from commprof.capture.surroundings import communication_environment, usable_cores
 from commprof.capture.window import DEFAULT_MAX_STEPS, StepLog, Window
+from commprof.errors import UsageError
 from commprof.manifest import Clock, Manifest, step_name
 from commprof.units import format_ns
 from commprof.version import __version__
@@ -326,6 +328,8 @@ class Capture:
 
 
 def _torch_engine(with_stack: bool) -> Engine:
+    if importlib.util.find_spec("torch") is None:
+        raise UsageError("Capture needs PyTorch, which is not installed", hint='pip install "commprof[torch]"')
     from commprof.capture.torch_engine import TorchEngine
 
     return TorchEngine(with_stack=with_stack)

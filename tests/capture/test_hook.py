@@ -360,6 +360,13 @@ def test_options_without_sense_are_refused_before_the_first_step(folder: Path, o
         Capture(folder, _engine=FakeEngine(), **options)
 
 
+def test_without_torch_the_constructor_says_how_to_get_it(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+
+    with pytest.raises(UsageError, match=r'pip install "commprof\[torch\]"'):
+        Capture(folder)
+
+
 def test_only_chosen_ranks_write_c189(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
     engines = [FakeEngine(Whereabouts(rank=r, source="process group", world_size=4)) for r in range(4)]
 

@@ -37,4 +37,4 @@ def main(folder: Path, rank: int, ranks: int) -> dict[str, Any]:
     with Capture(folder / "destroyed", skip=0, warmup=0, steps=3) as capture:
         loop(capture, 2)
         dist.destroy_process_group()
-    return {}
+    return {"description": DESCRIPTION}

@@ -1,0 +1,136 @@
+"""``commprof demo`` as a person runs it."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from commprof.cli.app import main
+from commprof.cli.demo import demo
+
+with_torch = pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="needs torch")
+ROOT = Path(__file__).resolve().parent.parent.parent
+
+
+def one_line(capsys: pytest.CaptureFixture[str]) -> str:
+    """Standard error, which must be one line; nothing on standard output."""
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    (line,) = captured.err.splitlines()
+    return line
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    folder = tmp_path / "work"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    return folder
+
+
+def test_without_torch_it_says_how_to_get_it(
+    here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    find_spec = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "torch" else find_spec(name))
+
+    code = main(["demo"])
+
+    assert code == 2
+    assert 'pip install "commprof[torch]"' in one_line(capsys)
+    assert list(here.iterdir()) == []
+
+
+@pytest.mark.torch
+@with_torch
+def test_a_folder_with_something_in_it_is_refused(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (here / "mine").mkdir()
+    (here / "mine" / "notes.txt").write_text("keep")
+
+    code = main(["demo", "--out", "mine"])
+
+    assert code == 2
+    assert "mine" in one_line(capsys)
+    assert [p.name for p in (here / "mine").iterdir()] == ["notes.txt"]
+
+
+@pytest.mark.parametrize("ranks", ["1", "0", "two"])
+def test_fewer_than_two_ranks_are_refused(here: Path, capsys: pytest.CaptureFixture[str], ranks: str) -> None:
+    code = main(["demo", "--ranks", ranks])
+
+    assert code == 2
+    assert "--ranks" in one_line(capsys)
+
+
+@pytest.mark.torch
+@with_torch
+@pytest.mark.timeout(120)
+def test_a_training_process_that_fails_is_one_line(
+    here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("GLOO_SOCKET_IFNAME", "nosuchinterface0")
+
+    code = main(["demo"])
+
+    line = one_line(capsys)
+    assert code == 4
+    assert line.startswith("commprof: rank ")
+    assert "of 2 failed" in line
+
+
+@pytest.mark.torch
+@with_torch
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("ranks", [2, 4])
+def test_the_demo_trains_captures_and_reports(here: Path, ranks: int) -> None:
+
+    done = subprocess.run(
+        [sys.executable, "-c", "from commprof.cli.app import run; run()", "demo", "--ranks", str(ranks)],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )
+
+    assert done.returncode == 0, done.stderr
+    # Ends with the path of the report and the verdict in one sentence; no progress bar where nobody looks.
+    *_, path, verdict = done.stdout.splitlines()
+    assert path == f"Report: {Path('reports') / 'demo.html'}"
+    assert verdict.endswith(".")
+    assert done.stderr == ""
+    assert (here / "reports" / "demo.html").stat().st_size > 0
+    manifests = [json.loads(p.read_text()) for p in sorted((here / "runs" / "demo").glob("*.manifest.json"))]
+    assert [m["rank"] for m in manifests] == list(range(ranks))
+    for manifest in manifests:
+        assert manifest["recorded_steps"] == [f"ProfilerStep#{i}" for i in (5, 6, 7, 8)]
+        assert manifest["partial"] is False
+        assert {bucket["layout"] for bucket in manifest["ddp"][0]["buckets"]} == {"rebuilt"}
+        assert len(manifest["ddp"][0]["buckets"]) >= 5
+
+
+def test_the_next_demo_takes_the_next_folder(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    used: list[str] = []
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: object())
+    monkeypatch.setattr("commprof.cli.demo._train", lambda folder, ranks: used.append(str(folder)))
+    monkeypatch.setattr("commprof.cli.demo._report", lambda folder: 0)
+
+    demo(ranks=2, out=None)
+    (here / "runs" / "demo").mkdir(parents=True)
+    demo(ranks=2, out=None)
+    (here / "runs" / "demo-2").mkdir()
+    demo(ranks=2, out=None)
+
+    assert [Path(folder).name for folder in used] == ["demo", "demo-2", "demo-3"]
+
+
+def test_the_command_line_imports_no_torch() -> None:
+    code = "import sys, commprof.cli.demo; print([m for m in ('torch', 'pandas', 'plotly') if m in sys.modules])"
+
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
+
+    assert done.stdout.strip() == "[]"
