@@ -25,7 +25,6 @@ from tests.capture.real import run_ranks, trace_of
 
 pytestmark = [
     pytest.mark.torch,
-    pytest.mark.timeout(240),
     pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="needs torch"),
 ]
 

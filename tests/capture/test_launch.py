@@ -14,7 +14,6 @@ import pytest
 from commprof.capture.jobs.launch import launch, worker_environment
 from commprof.errors import WorkerDied
 
-pytestmark = pytest.mark.timeout(60)
 
 TELL = """
 import os, pathlib, sys

@@ -15,7 +15,6 @@ from tests.capture.real import names_in, run_alone, run_ranks, trace_of
 
 pytestmark = [
     pytest.mark.torch,
-    pytest.mark.timeout(180),
     pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="needs torch"),
 ]
 

@@ -70,7 +70,6 @@ def test_fewer_than_two_ranks_are_refused(here: Path, capsys: pytest.CaptureFixt
 
 @pytest.mark.torch
 @with_torch
-@pytest.mark.timeout(120)
 def test_a_training_process_that_fails_is_one_line(
     here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -86,7 +85,6 @@ def test_a_training_process_that_fails_is_one_line(
 
 @pytest.mark.torch
 @with_torch
-@pytest.mark.timeout(300)
 @pytest.mark.parametrize("ranks", [2, 4])
 def test_the_demo_trains_captures_and_reports(here: Path, ranks: int) -> None:
 
@@ -95,6 +93,7 @@ def test_the_demo_trains_captures_and_reports(here: Path, ranks: int) -> None:
         capture_output=True,
         text=True,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
+        timeout=300,
     )
 
     assert done.returncode == 0, done.stderr
