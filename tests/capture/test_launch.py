@@ -14,7 +14,6 @@ import pytest
 from commprof.capture.jobs.launch import launch, worker_environment
 from commprof.errors import WorkerDied
 
-
 TELL = """
 import os, pathlib, sys
 names = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "OMP_NUM_THREADS")
