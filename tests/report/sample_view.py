@@ -528,7 +528,7 @@ def many_ranks_view(world: int) -> Json:
         windows[rank] = [Window("ProfilerStep#4", 0, 1_000)]
     return {
         "report": report_of(events, windows, world),
-        "timeline": [timeline_entry(r, r, events[r], windows[r][0]) for r in range(4)],
+        "timeline": [timeline_entry(r, r, events[r], windows[r][0]) for r in range(min(world, 4))],
         "headline": {"question": "Is communication my bottleneck?", "answer": "Yes.", "gain": None, "where": None},
         "created": "2026-03-01T12:00:00+00:00",
     }

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from commprof.report.charts import exposure, findings, hero, quality, split, timeline, wording
-from commprof.report.charts.payload import json_for_script
+from commprof.report.charts.payload import Strings, json_for_script
 from tests.report import sample_view
 
 
@@ -230,3 +230,57 @@ def test_repairs_and_skips_are_counted_in_words_and_faulty_files_come_first() ->
 )
 def test_evidence_is_shown_with_its_unit(value: Any, unit: str | None, text: str) -> None:
     assert findings.with_unit(value, unit, "window") == text
+
+
+def test_one_rank_alone_shows_its_mean_and_steps_side_by_side() -> None:
+    report = sample_view.sample_view()["report"]
+    del report["ranks"][1]
+
+    chart = split.split_chart(report)
+
+    assert chart is not None
+    assert chart["title"] == "Each step of rank 0"
+    assert [variant["name"] for variant in chart["variants"]] == ["rank 0"]
+    assert chart["figure"]["layout"]["yaxis"]["ticktext"] == [
+        "Mean of the closed steps",
+        "ProfilerStep#4",
+        "ProfilerStep#5",
+        "ProfilerStep#6 (open)",
+    ]
+    assert chart["variants"][0]["values"][2] == [4.92, 4.92, 4.92, 4.92]
+
+
+def test_names_in_a_chart_cannot_be_read_as_its_markup() -> None:
+    report = sample_view.hostile_view()["report"]
+    del report["ranks"][1]
+
+    chart = split.split_chart(report)
+
+    assert chart is not None
+    assert not any("<" in text for text in chart["figure"]["layout"]["yaxis"]["ticktext"])
+    assert not any("<s" in text for texts in chart["variants"][0]["texts"] for text in texts)
+
+
+def test_rows_without_work_to_speak_of_are_left_out_of_a_crowded_timeline() -> None:
+    view = sample_view.window_view()
+    entry = view["timeline"][0]
+    segment = dict(entry["lanes"][0]["segments"][0])
+    entry["lanes"] = [
+        {"kind": "compute", "stream": str(i), "row": 0, "segments": [dict(segment, duration_ns=1_000 * i)]}
+        for i in range(100)
+    ]
+
+    drawn = timeline.timeline(view)
+
+    assert drawn is not None
+    assert [lane["name"] for lane in drawn["entries"][0]["lanes"]] == [f"compute {i}" for i in range(60, 100)]
+    assert drawn["note"] == "Up to 60 rows of a rank with the least work are left out."
+
+
+def test_strings_are_stored_once_and_bounded() -> None:
+    strings = Strings(most_characters=10)
+
+    indices = [strings.add(text) for text in ("first", "first", "12345", "too much", "first", "also too much")]
+
+    assert indices == [0, 0, 1, 2, 0, 2]
+    assert strings.texts == ["first", "12345", Strings.LEFT_OUT]

@@ -27,13 +27,20 @@ def json_for_script(data: Any) -> Markup:
 
 
 class Strings:
-    """Texts stored once; columns hold their index."""
+    """Texts stored once; columns hold their index. Texts beyond ``most_characters`` in all are left out."""
 
-    def __init__(self) -> None:
+    LEFT_OUT = "(name left out to keep the file small)"
+
+    def __init__(self, most_characters: int = 1_500_000) -> None:
         self._index: dict[str, int] = {}
+        self._left = most_characters
 
     def add(self, text: str) -> int:
         """Index of ``text``."""
+        if text not in self._index:
+            self._left -= len(text)
+            if self._left < 0:
+                text = self.LEFT_OUT
         return self._index.setdefault(text, len(self._index))
 
     @property

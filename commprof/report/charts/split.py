@@ -15,7 +15,8 @@ from commprof.report.charts.wording import (
 from commprof.units import format_ns
 
 MOST_RANKS_DRAWN = 512
-MOST_STEPS_OFFERED = 60
+MOST_BARS = 3_000
+"""Over all variants: ranks times steps."""
 MOST_TABLE_ROWS = 200
 _HORIZONTAL_UP_TO = 20
 _STRIPES_UP_TO = 48
@@ -56,9 +57,12 @@ def split_chart(report: Json) -> Json | None:
     Colours are names of the page's colour roles; the browser fills them in, light or dark.
     """
     ranks, note = _drawn(report["ranks"])
-    names = _step_names(ranks)
+    every = _step_names(ranks)
+    names = every[: max(1, min(MOST_BARS // max(1, len(ranks)), MOST_RANKS_DRAWN))]
     if not names:
         return None
+    if len(names) < len(every):
+        note = f"{note or ''} First {len(names):,} of {len(every):,} steps; all of them in the JSON.".strip()
     marked = has_step_marks(report)
     columns: list[tuple[str, list[Json | None]]] = []
     if marked and any(rank.get("mean") for rank in ranks):
@@ -75,16 +79,28 @@ def split_chart(report: Json) -> Json | None:
     divisor, unit = axis_unit(longest)
     horizontal = len(labels) <= _HORIZONTAL_UP_TO
     what = "" if horizontal else "step" if alone else "rank"
-    short = labels if horizontal or alone else [label.removeprefix("rank ") for label in labels]
+    short = labels if horizontal else [_short(label) for label in labels]
     return {
         "figure": _figure(short, horizontal, f"time of the {'step' if marked else 'window'}, {unit}", what),
         "horizontal": horizontal,
-        "alone": columns[0][0] if alone else None,
+        "bars": "step" if alone else "rank",
+        "title": _title(ranks, marked, several),
         "stripes": len(labels) <= _STRIPES_UP_TO,
         "longest": longest / divisor,
         "variants": [_variant(name, rows, labels, divisor, time_base(report)) for name, rows in columns],
         "note": note,
     }
+
+
+def _title(ranks: list[Json], marked: bool, several: bool) -> str:
+    if len(ranks) == 1:
+        return f"{'Each step' if marked else 'The window'} of {rank_label(ranks[0], several)}"
+    return f"The {'step' if marked else 'window'} of each rank"
+
+
+def _short(label: str) -> str:
+    """``3`` for ``rank 3`` and ``#7`` for ``ProfilerStep#7``, for bars that stand close together."""
+    return label.removeprefix("rank ").removeprefix("ProfilerStep").replace("Mean of the closed steps", "mean")
 
 
 def _mean_name(report: Json) -> str:
@@ -111,7 +127,7 @@ def _step_names(ranks: list[Json]) -> list[str]:
     seen: dict[str, None] = {}
     for rank in ranks:
         seen.update(dict.fromkeys(step["name"] for step in rank["steps"]))
-    return list(seen)[:MOST_STEPS_OFFERED]
+    return list(seen)
 
 
 def _variant(name: str, rows: list[Json | None], labels: list[str], divisor: int, base: str) -> Json:

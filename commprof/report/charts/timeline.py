@@ -12,9 +12,10 @@ from commprof.report.charts.split import axis_unit
 from commprof.report.charts.wording import Json, clean, has_several_devices, rank_label
 from commprof.units import format_bytes, format_ns
 
-MOST_SEGMENTS = 60_000
-"""Over all entries: about 3 MB of JSON."""
-MOST_SEGMENTS_A_LANE = 6_000
+MOST_SEGMENTS = 40_000
+"""Over all entries: about 2 MB of JSON."""
+MOST_SEGMENTS_AN_ENTRY = 16_000
+MOST_LANES = 40
 MOST_STRETCHES = 6_000
 
 _KINDS = {"compute": "compute", "comm": "communication", "copy": "copies"}
@@ -45,7 +46,6 @@ def timeline(view: Json) -> Json | None:
         drawn.append(packed)
     span = max(entry["end"] for entry in drawn)
     divisor, unit = axis_unit(span)
-    ranks = len(view["report"]["ranks"])
     return {
         "step": clean(entries[0]["step"], 80),
         "unit": unit,
@@ -54,16 +54,28 @@ def timeline(view: Json) -> Json | None:
         "origin": origin,
         "strings": strings.texts,
         "entries": drawn,
-        "note": None if len(drawn) == ranks else f"{len(drawn):,} of {ranks:,} ranks are drawn.",
+        "note": _note(drawn, len(view["report"]["ranks"])),
     }
 
 
+def _note(drawn: list[Json], ranks: int) -> str | None:
+    notes = [] if len(drawn) == ranks else [f"{len(drawn):,} of {ranks:,} ranks are drawn."]
+    left_out = max(entry["lanes_left_out"] for entry in drawn)
+    if left_out:
+        notes.append(f"Up to {left_out:,} rows of a rank with the least work are left out.")
+    return " ".join(notes) or None
+
+
 def _entry(entry: Json, origin: int, strings: Strings, several: bool) -> Json:
-    lanes = sorted(entry["lanes"], key=_lane_order)
-    packed = [_lane(lane, entry, origin, strings) for lane in lanes if lane["segments"]]
+    lanes = [lane for lane in sorted(entry["lanes"], key=_lane_order) if lane["segments"]]
+    busiest = sorted(lanes, key=lambda lane: -sum(segment["duration_ns"] for segment in lane["segments"]))
+    kept = [lane for lane in lanes if any(lane is one for one in busiest[:MOST_LANES])]
+    most = MOST_SEGMENTS_AN_ENTRY // max(len(kept), 1)
+    packed = [_lane(lane, entry, origin, strings, most) for lane in kept]
     stretches = {name: entry.get(key) or [] for name, key in _STRIP.items()}
     return {
         "name": rank_label(entry, several),
+        "lanes_left_out": len(lanes) - len(kept),
         "rank": entry["rank"],
         "start": entry["start_ns"] - origin,
         "end": entry["end_ns"] - origin,
@@ -91,10 +103,10 @@ def _lane_order(lane: Json) -> tuple[int, int, str, int]:
     return (_ORDER.get(lane["kind"], 3), int(stream) if stream.isdecimal() else -1, stream, lane["row"])
 
 
-def _lane(lane: Json, entry: Json, origin: int, strings: Strings) -> Json:
+def _lane(lane: Json, entry: Json, origin: int, strings: Strings, most: int) -> Json:
     segments = sorted(lane["segments"], key=lambda segment: segment["start_ns"])
-    if len(segments) > MOST_SEGMENTS_A_LANE:
-        segments = coarser(segments, (entry["end_ns"] - entry["start_ns"]) // MOST_SEGMENTS_A_LANE)
+    if len(segments) > most:
+        segments = coarser(segments, -(-(entry["end_ns"] - entry["start_ns"]) // most))
     add = strings.add
     first, last = entry["start_ns"], entry["end_ns"]
     columns: dict[str, list[int]] = {

@@ -16,6 +16,11 @@ function startSplit() {
       trace.showlegend = false;
     });
     for (const name of ["xaxis", "yaxis"]) shape[name] = axis(shape[name]);
+    if (!given.horizontal) {
+      // As many names under the bars as there is room for.
+      const every = Math.ceil((shape.xaxis.tickvals.length * 62) / Math.max(target.clientWidth - 60, 1));
+      for (const key of ["tickvals", "ticktext"]) shape.xaxis[key] = shape.xaxis[key].filter((_, i) => i % every === 0);
+    }
     // One scale for all variants, so that steps compare.
     shape[`${value}axis`].range = [0, given.longest * 1.01];
     plot(target, figure.data, { ...shape, showlegend: false });

@@ -15,7 +15,7 @@ function startTimeline() {
   let rows = [];
   let focus = null;
 
-  // A lane of communication in pieces [start, end, role]: exposed where no compute runs on the rank.
+  // A lane in pieces [start, end, role, ink, segment]: communication is exposed where no compute runs on the rank.
   function piecesOf(lane, exposed) {
     const pieces = [];
     const role = lane.kind === "comm" ? "hidden" : lane.kind;
@@ -31,12 +31,12 @@ function startTimeline() {
         for (let j = at; 2 * j < exposed.length && exposed[2 * j] < end; j += 1) {
           const from = Math.max(start, exposed[2 * j]);
           const to = Math.min(end, exposed[2 * j + 1]);
-          if (from > start) pieces.push([start, from, role, ink]);
-          pieces.push([from, to, "exposed", ink]);
+          if (from > start) pieces.push([start, from, role, ink, i]);
+          pieces.push([from, to, "exposed", ink, i]);
           start = to;
         }
       }
-      if (start < end) pieces.push([start, end, role, ink]);
+      if (start < end) pieces.push([start, end, role, ink, i]);
     }
     return pieces;
   }
@@ -153,37 +153,43 @@ function startTimeline() {
     return [...filled, labels(pixel)];
   }
 
-  // Names inside the communication that is wide enough to hold them.
+  // Names inside the communication that is wide enough to hold them, on the widest stretch of one colour.
   function labels(pixel) {
     const trace = { type: "scatter", mode: "text", hoverinfo: "skip", x: [], y: [], text: [], textfont: { size: 11.5, color: [] } };
     for (const row of rows) {
       if (!row.lane || row.lane.kind !== "comm" || row.height < 0.7) continue;
-      const { start, end, op, size, count } = row.lane;
-      for (let i = 0; i < start.length; i += 1) {
-        const from = Math.max(start[i], range[0]);
-        const to = Math.min(end[i], range[1]);
-        const room = (to - from) / pixel;
+      for (const [from, to, role, i] of widest(row.lane.pieces, pixel)) {
+        const { op, size, count } = row.lane;
         const name = count[i] > 1 ? `${count[i]} calls` : strings[op[i]];
         const long = count[i] > 1 ? name : `${name} ${strings[size[i]]}`;
-        const text = [long, name].find((words) => words.length * 6.6 + 10 < room);
+        const text = [long, name].find((words) => words.length * 6.6 + 10 < (to - from) / pixel);
         if (!text) continue;
         trace.x.push((from + to) / 2 / divisor);
         trace.y.push(row.y + row.height / 2);
         trace.text.push(plain(text));
-        trace.textfont.color.push(token(exposedAt(row, (from + to) / 2) ? "--on-exposed" : "--ink"));
+        trace.textfont.color.push(token(role === "exposed" ? "--on-exposed" : "--ink"));
       }
     }
     return trace;
   }
 
+  // For every segment in view its widest stretch [start, end, role, segment]; slivers of another colour do not end one.
+  function widest(pieces, pixel) {
+    const best = new Map();
+    let run = null;
+    for (const [start, end, role, , i] of pieces) {
+      const [from, to] = [Math.max(start, range[0]), Math.min(end, range[1])];
+      if (from >= to) continue;
+      if (run && run[3] === i && (run[2] === role || to - from < 3 * pixel)) run[1] = to;
+      else run = [from, to, role, i];
+      const known = best.get(i);
+      if (!known || run[1] - run[0] > known[1] - known[0]) best.set(i, run);
+    }
+    return best.values();
+  }
+
   // Plotly reads a little markup in texts; names of a trace are plain text.
   const plain = (text) => text.replace(/&/g, "&amp;").replace(/</g, "&lt;").replace(/>/g, "&gt;");
-
-  function exposedAt(row, time) {
-    const flat = row.entry.stretches.exposed;
-    for (let i = 0; i < flat.length; i += 2) if (flat[i] <= time && time < flat[i + 1]) return true;
-    return false;
-  }
 
   function draw() {
     const { height, unit } = arrange();
