@@ -68,7 +68,8 @@ class StageBuilder:
             else:
                 self._backward(action)
         builder.thread = MAIN_THREAD
-        builder.begin("Optimizer.step#AdamW.step")
+        torch_zero = scenario.strategy == "zero1-torch"
+        builder.begin(f"Optimizer.step#{'ZeroRedundancyOptimizer' if torch_zero else 'AdamW'}.step")
         for part in self.data_parallel:
             part.optimizer()
         for part in self.data_parallel:
@@ -85,7 +86,7 @@ class StageBuilder:
     def _forward(self, action: Action) -> None:
         builder = self.builder
         builder.thread = MAIN_THREAD
-        ddp = self.scenario.strategy == "ddp" and not self._alone
+        ddp = self.scenario.strategy in ("ddp", "zero1-torch") and not self._alone
         self._receive(action)
         if ddp:
             builder.begin("DistributedDataParallel.forward")

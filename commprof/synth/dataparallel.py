@@ -103,12 +103,25 @@ class Bucketed(DataParallel):
         self.degree = degree
         self.sharded = scenario.strategy in ("zero1", "zero2")
         self.dtype = "Float"
-        order = [(block, n) for block in blocks for n in layer.tensors(block[1])]
-        if scenario.bucket_order == "backward":
-            order.reverse()
-        self.buckets = assign_buckets(order, scenario.first_bucket, scenario.bucket_cap, DTYPE_BYTES[self.dtype])
-        self._arrived: dict[Block, int] = {}
+        self.buckets = self._assign()
         self._next = 0
+
+    def _assign(self) -> list[Bucket]:
+        """Buckets in the order in which they are reduced.
+
+        Normally they are rebuilt in the order in which gradients became ready. With ``find_unused`` they keep the
+        first layout: filled in the order of the parameters, then reversed, so that the small one comes last.
+        """
+        scenario = self.scenario
+        order = [(block, n) for block in self.blocks for n in self.layer.tensors(block[1])]
+        if scenario.bucket_order == "backward" and not scenario.find_unused:
+            order.reverse()
+        found = assign_buckets(order, scenario.first_bucket, scenario.bucket_cap, DTYPE_BYTES[self.dtype])
+        if scenario.find_unused and scenario.bucket_order == "backward":
+            found.reverse()
+        for index, bucket in enumerate(found):
+            bucket.index = index
+        return found
 
     def _syncs(self, last: bool) -> bool:
         """Whether this microbatch's gradients are reduced: always in ZeRO-2, else in the last one (``no_sync``)."""

@@ -14,20 +14,21 @@ _STRAGGLER_CAUSES = {
     "gc-pause": "host",
     "loader-stall": "input",
 }
-_FINDINGS = {
-    "slow-gpu": "straggler",
-    "slow-host": "straggler",
-    "host-pause": "straggler",
-    "gc-pause": "straggler",
-    "slow-link": "slow-link",
-    "flapping-link": "network-intermittent",
-    "misplaced-group": "tp-across-hosts",
-    "late-launch": "host-bound",
-    "blocking-wait": "blocking-wait",
-    "tiny-buckets": "buckets-too-small",
-    "huge-bucket": "bucket-too-large",
-    "no-overlap": "ddp-no-overlap",
-    "profiler-start": "profiler-start",
+_FINDINGS: dict[str, tuple[str, ...]] = {
+    "slow-gpu": ("straggler",),
+    "slow-host": ("straggler", "host-bound"),
+    "host-pause": ("straggler", "host-bound"),
+    "gc-pause": ("straggler", "host-bound"),
+    "loader-stall": ("straggler", "input-bound"),
+    "slow-link": ("slow-link", "low-bandwidth"),
+    "flapping-link": ("network-intermittent", "slow-link"),
+    "misplaced-group": ("tp-across-hosts",),
+    "late-launch": ("host-bound",),
+    "blocking-wait": ("blocking-wait", "device-synchronisation"),
+    "tiny-buckets": ("buckets-too-small", "tiny-messages"),
+    "huge-bucket": ("bucket-too-large", "ddp-tail-bucket"),
+    "no-overlap": ("ddp-no-overlap",),
+    "profiler-start": ("profiler-start",),
 }
 
 
@@ -50,14 +51,14 @@ def straggler(fault: Fault, plan: Plan) -> dict[str, Any] | None:
     return {"rank": fault.rank, "host": host, "cause": cause, "kind": "persistent"}
 
 
-def finding(fault: Fault, plan: Plan) -> str:
-    """Id of the finding that a fault should lead to."""
-    if fault.kind == "loader-stall" and straggler(fault, plan) is not None:
-        return "straggler"
-    if fault.kind == "loader-stall":
-        return "input-bound"
-    if fault.kind in ("slow-host", "host-pause") and straggler(fault, plan) is None:
-        return "host-bound"
-    if fault.kind == "no-overlap" and plan.scenario.strategy in ("fsdp", "hsdp", "zero3"):
-        return "fsdp-no-prefetch"
-    return _FINDINGS[fault.kind]
+def findings(fault: Fault, plan: Plan) -> list[str]:
+    """Ids of the findings that a fault should lead to, the best first; others are true as well."""
+    ids = list(_FINDINGS[fault.kind])
+    if ids[0] == "straggler" and straggler(fault, plan) is None:
+        return ids[1:] or ids
+    sharded = plan.scenario.strategy in ("fsdp", "hsdp", "zero3")
+    if fault.kind == "no-overlap" and sharded:
+        return ["fsdp-no-prefetch"]
+    if fault.kind == "late-launch" and sharded:
+        return [*ids, "fsdp-late-launch"]
+    return ids

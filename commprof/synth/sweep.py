@@ -55,6 +55,14 @@ class Exposure:
     sole: int = 0
     touched: int = 0
     by_window: dict[str, int] = field(default_factory=dict)
+    stretches: list[tuple[int, int, int]] = field(default_factory=list)
+
+    def until(self, instant: int) -> int:
+        """The part of ``exposed`` before ``instant``; a stretch that holds it is cut in proportion, rounded down."""
+        part = 0
+        for start, end, share in self.stretches:
+            part += share if end <= instant else max(0, instant - start) * share // (end - start)
+        return part
 
 
 @dataclass(slots=True)
@@ -66,6 +74,17 @@ class RankTruth:
     without_window: list[tuple[str, str]]
     exposure: dict[int, Exposure]
     work: list[Work]
+    main_stream: int
+
+    def launched_before(self, call: Work) -> Work | None:
+        """The last compute on the main stream that the thread of ``call`` launched before it."""
+        found = None
+        for w in self.work:
+            if w.index >= call.index:
+                break
+            if w.kind == COMPUTE and w.stream == self.main_stream and w.thread == call.thread:
+                found = w
+        return found
 
 
 def device_work(plan: Plan, rank: int, shown: RankTimeline) -> list[Work]:
@@ -89,7 +108,7 @@ def rank_truth(plan: Plan, rank: int, shown: RankTimeline) -> RankTruth:
     exposure = {w.index: Exposure() for w in work if w.kind == COMM}
     _walk(work, [*steps], exposure, blocking)
     _walk(work, [whole], {w.index: Exposure() for w in work if w.kind == COMM}, blocking)
-    return RankTruth(steps, whole, missing, exposure, work)
+    return RankTruth(steps, whole, missing, exposure, work, _main_stream(work))
 
 
 def _windows(
@@ -182,7 +201,7 @@ def _walk(
         following = bisect_left(compute_starts, q)
         if comms and not computing:
             resume = compute_starts[following] if following < len(compute) else None
-            _share(comms, q - p, resume, exposure, window)
+            _share(comms, (p, q), resume, exposure, window)
         if window is not None:
             _book(window, q - p, computing, bool(comms), any(w.kind == COPY for w in active))
             if not computing and following < len(compute):
@@ -215,12 +234,13 @@ def _host_bound(start: int, end: int, thread: int, blocking: list[tuple[int, int
 
 def _share(
     comms: list[Work],
-    length: int,
+    stretch: tuple[int, int],
     resume: int | None,
     exposure: dict[int, Exposure],
     window: Window | None,
 ) -> None:
     """Give a stretch without compute to the collectives that compute waited for, else to all that are active."""
+    length = stretch[1] - stretch[0]
     for w in comms:
         exposure[w.index].touched += length
     if len(comms) == 1:
@@ -231,6 +251,7 @@ def _share(
     for n, w in enumerate(charged):
         part = each + (rest if n == 0 else 0)
         exposure[w.index].exposed += part
+        exposure[w.index].stretches.append((*stretch, part))
         if window is not None:
             by_window = exposure[w.index].by_window
             by_window[window.name] = by_window.get(window.name, 0) + part

@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from dataclasses import asdict, replace
+from fractions import Fraction
 from typing import Any, TextIO
 
 from commprof.synth.clock import Clock, clocks, observe
 from commprof.synth.engine import simulate
-from commprof.synth.expected import finding, straggler
+from commprof.synth.expected import findings, straggler
 from commprof.synth.plan import Plan, make_plan
 from commprof.synth.program import DTYPE_BYTES, Comm, Kind
 from commprof.synth.scenario import Scenario
@@ -41,7 +42,7 @@ def call_columns(truth: RankTruth, timeline: Timeline, rank: int, origin: int) -
         for key in (
             "match", "op", "group", "step", "stream", "size_bytes", "bucket", "phase", "start_ns", "duration_ns",
             "exposed_ns", "exposed_by_step", "sole_ns", "touched_ns", "wait_ns", "transfer_ns",
-            "skew_ns", "end_skew_ns", "last_rank",
+            "skew_ns", "end_skew_ns", "last_rank", "launched_ns", "ready_ns", "exposed_wait_ns",
         )
     }  # fmt: skip
     for w in rows:
@@ -50,6 +51,8 @@ def call_columns(truth: RankTruth, timeline: Timeline, rank: int, origin: int) -
         call = timeline.calls[call_of[w.index]]
         known = call_truth(timeline, call)
         exposure = truth.exposure[w.index]
+        last = truth.launched_before(w) if ins.comm.bucket is not None else None
+        ready = last.end - origin if last is not None else None
         step = f"ProfilerStep#{plan.scenario.first_step + ins.step}" if ins.step >= 0 else None
         values = (
             call.number, ins.comm.op, call.group.id, step, w.stream, _size(plan, rank, call, ins.comm),
@@ -57,6 +60,7 @@ def call_columns(truth: RankTruth, timeline: Timeline, rank: int, origin: int) -
             ins.comm.phase, w.start - origin, w.end - w.start, exposure.exposed, exposure.by_window, exposure.sole,
             exposure.touched,
             known.waits[rank], known.transfer_ns, known.skew_ns, known.end_skew_ns, known.last,
+            w.launch - origin, ready, exposure.until(w.start + known.waits[rank]),
         )  # fmt: skip
         for column, value in zip(columns.values(), values, strict=True):
             column.append(value)
@@ -73,17 +77,24 @@ def _size(plan: Plan, rank: int, call: Call, comm: Comm) -> int:
     return sum(sent(matrix, call.members.index(rank), comm.transposed)) * DTYPE_BYTES[comm.dtype]
 
 
-def bytes_per_step(plan: Plan, rank: int) -> dict[str, int]:
-    """Bytes that ``rank`` sends per step by axis of the layout: size times bus factor, rounded down per call."""
-    total: dict[str, int] = {}
-    for _, ins in plan.program(rank).launches():
-        if ins.comm is not None and ins.step == plan.scenario.steps - 1:
-            group = plan.group(rank, ins)
-            assert group is not None
-            numerator, denominator = factor(ins.comm.op, len(group.ranks))
-            sent = ins.comm.size_bytes * numerator // denominator
-            total[group.role] = total.get(group.role, 0) + sent
-    return total
+def bytes_per_step(plan: Plan) -> dict[str, float]:
+    """Bytes sent per rank and step by role of the group: size times bus factor, mean over the ranks, last step."""
+    total: dict[str, Fraction] = {}
+    for stage, program in enumerate(plan.programs):
+        rank = plan.mesh.rank(stage, 0, 0, 0)
+        for _, ins in program.launches():
+            if ins.comm is not None and ins.step == plan.scenario.steps - 1:
+                group = plan.group(rank, ins)
+                assert group is not None
+                sent = Fraction(*factor(ins.comm.op, len(group.ranks))) * ins.comm.size_bytes
+                total[group.role] = total.get(group.role, Fraction(0)) + sent / len(plan.programs)
+    return {role: float(sent) for role, sent in total.items()}
+
+
+def _alternatives(scenario: Scenario) -> dict[str, list[str]]:
+    """Parts that a trace cannot tell from another: ZeRO-1 and ZeRO-2 differ only when gradients are accumulated."""
+    alike = scenario.strategy in ("zero1", "zero2") and scenario.microbatches == 1
+    return {scenario.strategy: ["zero1", "zero2"]} if alike else {}
 
 
 def step_ns(timeline: Timeline) -> int | None:
@@ -98,7 +109,7 @@ def step_ns(timeline: Timeline) -> int | None:
 def without_causes(scenario: Scenario, seed: int) -> dict[str, int | None]:
     """Step time of the same run with one cause taken away: each fault, launch costs, noise, contention."""
     variants: dict[str, Scenario] = {f.kind: scenario.without(f.kind) for f in scenario.faults}
-    variants["host"] = replace(scenario, launch_ns=0, comm_launch_ns=0, launch_latency_ns=0)
+    variants["host"] = replace(scenario, launch_ns=1, comm_launch_ns=1, launch_latency_ns=0)
     if scenario.contention_permille:
         variants["contention"] = replace(scenario, contention_permille=0)
     if scenario.noise_permille:
@@ -108,15 +119,12 @@ def without_causes(scenario: Scenario, seed: int) -> dict[str, int | None]:
 
 def header(scenario: Scenario, plan: Plan, seed: int, *, causes: bool, timeline: Timeline) -> dict[str, Any]:
     """Everything of the truth that is not a table of one rank."""
-    parts = scenario.parts()
+    axes = [{ins.comm.axis for ins in p.instructions if ins.comm is not None} for p in plan.programs]
     groups = [
         {
             "name": str(g.id), "description": g.description, "role": g.role, "ranks": list(g.ranks),
             "crosses_hosts": len({plan.placement.host(r) for r in g.ranks}) > 1,
-            "used": any(
-                ins.comm is not None and plan.group(g.ranks[0], ins) is g
-                for _, ins in plan.program(g.ranks[0]).launches()
-            ),
+            "used": any(plan.mesh.group(g.ranks[0], axis) is g for axis in axes[plan.mesh.stage(g.ranks[0])]),
         }
         for g in plan.mesh.groups
     ]  # fmt: skip
@@ -126,10 +134,15 @@ def header(scenario: Scenario, plan: Plan, seed: int, *, causes: bool, timeline:
         "model": "real" if scenario.real else "ideal",
         "world_size": plan.mesh.world,
         "scenario": scenario.to_json(),
-        "strategy": {"name": "+".join(parts), "parts": parts, "bytes_per_step": bytes_per_step(plan, 0)},
+        "strategy": {
+            "name": "+".join(scenario.parts()),
+            "parts": scenario.parts(),
+            "alternatives": _alternatives(scenario),
+            "bytes_per_step": bytes_per_step(plan),
+        },
         "groups": groups,
         "faults": [
-            {**asdict(f), "finding": finding(f, plan), "straggler": straggler(f, plan)} for f in scenario.faults
+            {**asdict(f), "findings": findings(f, plan), "straggler": straggler(f, plan)} for f in scenario.faults
         ],
         "step_ns": step_ns(timeline) if causes else None,
         "step_ns_without": without_causes(scenario, seed) if causes else None,

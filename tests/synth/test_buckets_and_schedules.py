@@ -26,6 +26,15 @@ def test_buckets_overshoot_their_cap_as_in_torch(first: int, cap: int, expected:
     assert [bucket.elements * 4 for bucket in buckets] == expected
 
 
+def test_first_layout_that_find_unused_parameters_keeps() -> None:
+    # Filled in the order of the parameters, weight before bias, and reduced in reverse: 4096, 29388800, 4194304.
+    parameters = [((layer, "linear"), n) for layer in range(8) for n in (1024 * 1024, 1024)]
+
+    buckets = assign_buckets(parameters, 1 * MIB, 25 * MIB, 4)
+
+    assert [bucket.elements * 4 for bucket in reversed(buckets)] == [4_096, 29_388_800, 4_194_304]
+
+
 def text(actions) -> str:
     return " ".join(f"{'F' if a.forward else 'B'}{a.microbatch}" + ("'" * a.chunk) for a in actions)
 

@@ -42,6 +42,13 @@ def test_two_collectives_share_what_they_expose_together() -> None:
     assert (exposure[0].touched, exposure[1].touched) == (80, 60)
 
 
+def test_exposed_time_before_an_instant_inside_the_call() -> None:
+    # The first call of the example above has 0-50 alone and half of 50-80: until 60 that is 50 + 5.
+    _, exposure = sweep((COMM, 20, 0, 100), (COMM, 21, 50, 150), (COMPUTE, 7, 80, 120))
+
+    assert [exposure[0].until(instant) for instant in (0, 20, 60, 100)] == [0, 20, 55, 65]
+
+
 def test_only_those_that_end_before_compute_resumes_are_charged() -> None:
     # Compute resumes at 100, where the first ends; the second runs on and was not waited for.
     _, exposure = sweep((COMM, 20, 0, 100), (COMM, 21, 0, 300), (COMPUTE, 7, 100, 300))
