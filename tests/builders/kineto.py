@@ -62,6 +62,7 @@ class Trace:
         backend: str = "nccl",
         device: int = 0,
         base_ns: int | None = BASE_NS,
+        first_id: int = 1,
     ) -> None:
         self.device = device
         self.world_size = world_size
@@ -72,7 +73,7 @@ class Trace:
         self.top["displayTimeUnit"] = "ms"
         if base_ns is not None:
             self.top["baseTimeNanoseconds"] = base_ns
-        self._next_id = 1
+        self._next_id = first_id
 
     def new_id(self) -> int:
         """A number not yet used as correlation or External id."""
@@ -114,9 +115,7 @@ class Trace:
         self, name: str, start: Time, end: Time, *, tid: int = MAIN_THREAD, args: dict[str, Any] | None = None
     ) -> dict[str, Any]:
         """A CPU operator; its ``External id`` is what kernels launched under it carry."""
-        return self.add(
-            "cpu_op", name, start, end, CPU_PROCESS, tid, {"External id": self.new_id(), **(args or {})}
-        )
+        return self.add("cpu_op", name, start, end, CPU_PROCESS, tid, {"External id": self.new_id(), **(args or {})})
 
     def runtime(
         self,
@@ -163,9 +162,7 @@ class Trace:
             full["External id"] = under["args"]["External id"]
         return self.add(cat, name, start, end, device, stream, {**full, **(args or {})})
 
-    def kernel(
-        self, name: str, start: Time, end: Time, *, stream: int = COMPUTE_STREAM, **more: Any
-    ) -> dict[str, Any]:
+    def kernel(self, name: str, start: Time, end: Time, *, stream: int = COMPUTE_STREAM, **more: Any) -> dict[str, Any]:
         """A kernel of any name."""
         return self.device_event("kernel", name, start, end, stream=stream, **more)
 
@@ -247,9 +244,7 @@ class Trace:
 
     def text(self, style: Style = "spaced", root: Literal["object", "list"] = "object") -> str:
         """The JSON text; keys of the root come before ``traceEvents``."""
-        return (
-            render(self.events if root == "list" else {**self.top, "traceEvents": self.events}, style) + "\n"
-        )
+        return render(self.events if root == "list" else {**self.top, "traceEvents": self.events}, style) + "\n"
 
     def write(self, path: Path, style: Style = "spaced", root: Literal["object", "list"] = "object") -> Path:
         """Write the file, gzipped where its name ends in ``.gz``; returns ``path``."""

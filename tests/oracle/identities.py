@@ -29,7 +29,8 @@ def check_split(split: Json) -> None:
     assert split["overlap_ns"] + split["exposed_comm_ns"] == split["comm_ns"]
     assert 0 <= split["exposed_copy_ns"] <= split["copy_ns"]
     assert 0 <= split["fused_ns"] <= split["compute_ns"]
-    assert all(v >= 0 for k, v in split.items() if k.endswith("_ns") and k != "start_ns" and isinstance(v, int))
+    lengths = [value for key, value in split.items() if key.endswith("_ns") and key not in ("start_ns", "end_ns")]
+    assert all(length is None or length >= 0 for length in lengths)
     assert split["overlap_ratio"] == (split["overlap_ns"] / split["comm_ns"] if split["comm_ns"] else None)
     assert split["comm_share"] == split["exposed_comm_ns"] / split["duration_ns"]
     unknown = [split[key] is None for key in ("exposed_host_ns", "exposed_blocking_ns", "idle_host_ns")]

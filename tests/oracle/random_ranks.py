@@ -36,33 +36,31 @@ class _Cursor:
 
 
 @st.composite
-def linked_ranks(draw: Draw, *, copies: bool, unit: int = 1) -> Rank:
+def linked_ranks(draw: Draw) -> Rank:
     """A rank with launch links: steps, holes, side streams, several kernels per call, unlinked work."""
     rank, cursor = Rank(), _Cursor(cpu=0, streams={})
-    kinds = ["compute", "compute", "compute", "comm", "comm"] + (["copy"] if copies else [])
+    kinds = ["compute", "compute", "compute", "comm", "comm", "copy"]
     step_start: int | None = None
     calls = number = 0
     for _ in range(draw(st.integers(3, 16))):
         if draw(st.integers(0, 3)) == 0:  # a new step begins; the old mark may reach into the new one
-            cursor.cpu += draw(st.integers(1, 3)) * unit
+            cursor.cpu += draw(st.integers(1, 3))
             if step_start is not None:
-                end = cursor.cpu + draw(st.integers(-1, 1)) * unit
+                end = cursor.cpu + draw(st.integers(-1, 1))
                 rank.steps.append(Step(f"ProfilerStep#{number}", step_start, max(end, step_start + 1)))
             number += draw(st.integers(1, 2))
             step_start = cursor.cpu
         if draw(st.integers(0, 5)) == 0:
-            thread, length = draw(st.sampled_from(THREADS)), draw(st.integers(1, 4)) * unit
+            thread, length = draw(st.sampled_from(THREADS)), draw(st.integers(1, 4))
             rank.blocking.append(Blocking(thread, cursor.cpu, cursor.cpu + length))
             cursor.cpu += length
         kind = draw(st.sampled_from(kinds))
         stream = draw(st.sampled_from(STREAMS[kind]))
         linked, thread = draw(st.integers(0, 4)) > 0, draw(st.sampled_from(THREADS))
         for _ in range(draw(st.sampled_from([1, 1, 1, 2, 3])) if kind == "comm" else 1):
-            cursor.cpu += draw(st.integers(1, 4)) * unit
+            cursor.cpu += draw(st.integers(1, 4))
             launch = Launch(cursor.cpu, thread)
-            start, end = cursor.place(
-                stream, cursor.cpu, draw(st.integers(0, 5)) * unit, draw(st.integers(1, 9)) * unit
-            )
+            start, end = cursor.place(stream, cursor.cpu, draw(st.integers(0, 5)), draw(st.integers(1, 9)))
             call = calls if kind == "comm" else None
             rank.work.append(Work(kind, start, end, stream, launch if linked else None, call))
             if linked and kind == "copy":
@@ -70,30 +68,30 @@ def linked_ranks(draw: Draw, *, copies: bool, unit: int = 1) -> Rank:
             cursor.cpu += LAUNCH_NS
         calls += kind == "comm"
     if step_start is not None:
-        rank.steps.append(Step(f"ProfilerStep#{number}", step_start, cursor.cpu + 1 + unit * draw(st.integers(0, 9))))
-    cursor.cpu += unit
+        rank.steps.append(Step(f"ProfilerStep#{number}", step_start, cursor.cpu + 1 + draw(st.integers(0, 9))))
+    cursor.cpu += 1
     launch = Launch(cursor.cpu, MAIN_THREAD)
-    last = max(cursor.cpu, *cursor.streams.values()) + draw(st.integers(0, 3)) * unit
-    rank.work.append(Work("compute", last, last + draw(st.integers(1, 3)) * unit, 7, launch))
+    last = max(cursor.cpu, *cursor.streams.values()) + draw(st.integers(0, 3))
+    rank.work.append(Work("compute", last, last + draw(st.integers(1, 3)), 7, launch))
     return rank
 
 
 @st.composite
-def unlinked_ranks(draw: Draw, *, copies: bool, unit: int = 1) -> Rank:
+def unlinked_ranks(draw: Draw) -> Rank:
     """A rank without launch events: the windows are the marks, wherever they fall on the device."""
     rank, cursor = Rank(), _Cursor(cpu=0, streams={})
-    kinds = ["compute", "comm", "comm"] + (["copy"] if copies else [])
+    kinds = ["compute", "comm", "comm", "copy"]
     for call in range(draw(st.integers(1, 14))):
         kind = draw(st.sampled_from(kinds)) if call else "comm"
         stream = draw(st.sampled_from(STREAMS[kind]))
         for _ in range(draw(st.sampled_from([1, 1, 2])) if kind == "comm" else 1):
-            start, end = cursor.place(stream, 1, draw(st.integers(0, 6)) * unit, draw(st.integers(1, 12)) * unit)
+            start, end = cursor.place(stream, 1, draw(st.integers(0, 6)), draw(st.integers(1, 12)))
             rank.work.append(Work(kind, start, end, stream, None, call if kind == "comm" else None))
     at = 0
     for number in range(draw(st.integers(0, 4))):
-        start = at + draw(st.integers(0, 8)) * unit
-        at = start + draw(st.integers(1, 20)) * unit
-        overrun = draw(st.integers(0, 1)) * unit  # marks may overlap by a little
+        start = at + draw(st.integers(0, 8))
+        at = start + draw(st.integers(1, 20))
+        overrun = draw(st.integers(0, 1))  # marks may overlap by a little
         rank.steps.append(Step(f"ProfilerStep#{number}", start, at + overrun))
     return rank
 
@@ -103,9 +101,9 @@ def us(ns: int) -> Decimal:
     return Decimal(ns) / 1000
 
 
-def trace_of(rank: Rank, offset_ns: int = 0) -> Trace:
+def trace_of(rank: Rank, offset_ns: int = 0, *, device: int = 0, first_id: int = 1) -> Trace:
     """The Kineto trace that shows this rank's timeline, moved by ``offset_ns``."""
-    trace = Trace(rank=0, world_size=2)
+    trace = Trace(rank=0, world_size=2, device=device, first_id=first_id)
     for step in rank.steps:
         number = int(step.name.removeprefix("ProfilerStep#"))
         trace.step(number, us(step.start), us(step.end))
