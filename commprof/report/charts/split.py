@@ -87,7 +87,10 @@ def split_chart(report: Json) -> Json | None:
         "title": _title(ranks, marked, several),
         "stripes": len(labels) <= _STRIPES_UP_TO,
         "longest": longest / divisor,
-        "variants": [_variant(name, rows, labels, divisor, time_base(report)) for name, rows in columns],
+        "variants": [
+            {"name": name if alone else _marked(name, rows), **_variant(rows, labels, divisor, time_base(report))}
+            for name, rows in columns
+        ],
         "note": note,
     }
 
@@ -130,14 +133,14 @@ def _step_names(ranks: list[Json]) -> list[str]:
     return list(seen)
 
 
-def _variant(name: str, rows: list[Json | None], labels: list[str], divisor: int, base: str) -> Json:
+def _variant(rows: list[Json | None], labels: list[str], divisor: int, base: str) -> Json:
     values: list[list[float | None]] = [[] for _ in _PARTS]
     texts: list[list[str]] = [[] for _ in _PARTS]
     for row, label in zip(rows, labels, strict=True):
         for i, ns in enumerate(pieces(row) if row else [None] * len(_PARTS)):
             values[i].append(None if ns is None else ns / divisor)
             texts[i].append("" if row is None or ns is None else _hover(label, i, ns, row, base))
-    return {"name": _marked(name, rows), "values": values, "texts": texts}
+    return {"values": values, "texts": texts}
 
 
 def _marked(name: str, rows: list[Json | None]) -> str:
