@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
 import typer
+
+_MANY_RANKS = 16
 
 
 def synth(
@@ -24,7 +30,9 @@ def synth(
         list[str] | None,
         typer.Option("--fault", help="Add KIND, KIND:RANK or KIND:RANK:SIZE (RANK 'all' for every rank); repeatable."),
     ] = None,
-    jobs: Annotated[int, typer.Option("--jobs", min=1, help="Processes that write files.")] = 1,
+    jobs: Annotated[
+        int | None, typer.Option("--jobs", min=1, help="Processes that write files; one per core for large runs.")
+    ] = None,
 ) -> None:
     """Write a simulated training run: one Kineto trace per rank, and truth.json with what is true about it.
 
@@ -51,6 +59,26 @@ def synth(
         chosen = replace(chosen, real=True)
     if faults:
         chosen = replace(chosen, faults=(*chosen.faults, *map(parse_fault, faults)))
-    written = write_run(chosen, output, seed=seed, jobs=jobs)
+    if jobs is None:
+        jobs = (os.cpu_count() or 1) if chosen.ranks >= _MANY_RANKS else 1
+    with _progress() as told:
+        written = write_run(chosen, output, seed=seed, jobs=jobs, progress=told)
     size = format_bytes(written.bytes_written)
     typer.echo(f"{len(written.traces)} traces ({size}) and truth.json in {written.folder}")
+
+
+@contextmanager
+def _progress() -> Iterator[Callable[[int, int], None] | None]:
+    """A bar over the ranks on a terminal, nothing elsewhere."""
+    if not sys.stderr.isatty():
+        yield None
+        return
+    from rich.console import Console
+    from rich.progress import Progress
+
+    # No refreshing thread: worker processes are forked while the bar is shown.
+    with Progress(console=Console(stderr=True), transient=True, auto_refresh=False) as bar:
+        task = bar.add_task("Simulating", total=None)
+        yield lambda done, ranks: bar.update(
+            task, completed=done, total=ranks, description="Writing ranks", refresh=True
+        )

@@ -5,9 +5,11 @@ from __future__ import annotations
 import io
 import multiprocessing
 import os
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from multiprocessing.pool import Pool
 from pathlib import Path
 from typing import BinaryIO
 
@@ -123,10 +125,20 @@ def _all_ranks(job: _Job, ranks: int, jobs: int) -> Iterator[tuple[str, int]]:
         return
     _current = job
     try:
-        with multiprocessing.get_context("fork").Pool(jobs) as pool:
+        with _forked(jobs) as pool:
             yield from pool.imap(_work, range(ranks), chunksize=1)
     finally:
         _current = None
+
+
+def _forked(jobs: int) -> Pool:
+    """Worker processes that share the timeline with this one instead of receiving copies of it.
+
+    Python warns of forking beside threads; the workers only format and compress, and take no lock of another thread.
+    """
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        return multiprocessing.get_context("fork").Pool(jobs)
 
 
 def _make_folder(folder: Path) -> None:
