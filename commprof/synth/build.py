@@ -87,6 +87,7 @@ class StageBuilder:
         builder = self.builder
         builder.thread = MAIN_THREAD
         ddp = self.scenario.strategy in ("ddp", "zero1-torch") and not self._alone
+        marked = self._mark("Forward", action)
         self._receive(action)
         if ddp:
             builder.begin("DistributedDataParallel.forward")
@@ -98,11 +99,21 @@ class StageBuilder:
         if ddp:
             builder.end()
         self._send(action)
+        if marked:
+            builder.end()
+
+    def _mark(self, what: str, action: Action) -> bool:
+        """PyTorch's GPipe schedule marks its passes, its 1F1B schedules do not."""
+        marked = self.scenario.pp > 1 and self.scenario.schedule == "gpipe"
+        if marked:
+            self.builder.begin(f"{what} {action.microbatch}")
+        return marked
 
     def _backward(self, action: Action) -> None:
         builder = self.builder
         builder.thread = AUTOGRAD_THREAD
         last = action.microbatch == self.scenario.microbatches - 1
+        marked = self._mark("Backward", action)
         self._receive(action)
         for n in reversed(self.chunks[action.chunk]):
             for part in self.data_parallel:
@@ -114,6 +125,8 @@ class StageBuilder:
                 for part in self.data_parallel:
                     part.gradients_ready((n, block), last=last)
         self._send(action)
+        if marked:
+            builder.end()
         if action.chunk == 0:
             for part in self.data_parallel:
                 part.backward_end(last=last)

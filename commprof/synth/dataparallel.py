@@ -211,7 +211,7 @@ class FullShard(DataParallel):
         following = layer + 1
         ahead = self.scenario.prefetch == "explicit" or (self.scenario.prefetch == "implicit" and not self.torch)
         if ahead and following in self.order:
-            self._gather(following, "forward")
+            self._prefetch(following, "forward")
         self._unshard(layer)
         self._end()
 
@@ -220,7 +220,7 @@ class FullShard(DataParallel):
         self._gather(layer, "backward")
         following = layer - 1
         if self.scenario.prefetch != "none" and following in self.order:
-            self._gather(following, "backward")
+            self._prefetch(following, "backward")
         self._unshard(layer)
         self._end()
 
@@ -252,6 +252,13 @@ class FullShard(DataParallel):
 
     def shards(self) -> int:
         return self.degree
+
+    def _prefetch(self, layer: int, phase: str) -> None:
+        if self.torch:
+            self.builder.begin(f"FSDP::{phase}_prefetch for layers.{layer}")
+        self._gather(layer, phase)
+        if self.torch:
+            self.builder.end()
 
     def _gather(self, layer: int, phase: str) -> None:
         if self.degree == 1 or layer in self._gathered:

@@ -83,6 +83,7 @@ def random_scenario(
         "last_stage_extra_permille": int(rng.choice([0, 0, 100])) if "pp" in fields else 0,
         "imbalance_permille": int(rng.choice([0, 300, 1000])) if fields.get("experts") else 0,
         "early_receives": bool(rng.integers(2)),
+        "described_groups": bool(rng.integers(4)),
         "real": real,
     }
     scenario = replace(Scenario(**fields), cluster=_cluster(rng))
