@@ -45,8 +45,9 @@ def synth(
     from commprof.units import format_bytes
 
     if scenario == "list":
-        for name in PRESETS:
-            typer.echo(name)
+        for name, known in PRESETS.items():
+            faults_in = "".join(f", {fault.kind}" for fault in known.faults)
+            typer.echo(f"{name:16} {'+'.join(known.parts())} on {known.ranks} ranks{faults_in}")
         return
     if output is None:
         raise UsageError("no folder for the run", hint="give one with -o")

@@ -35,7 +35,9 @@ def test_a_run_is_written_with_its_truth(tmp_path: Path, capsys: pytest.CaptureF
 
 def test_scenarios_can_be_listed_and_read_from_a_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     call("list")
-    assert capsys.readouterr().out.split() == list(PRESETS)
+    listed = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in listed] == list(PRESETS)
+    assert "tp+pp+ddp on 8 ranks" in next(line for line in listed if line.startswith("tp-pp-dp"))
 
     path = tmp_path / "mine.json"
     path.write_text(json.dumps({"name": "mine", "strategy": "zero3", "steps": 2, "layers": 2}))

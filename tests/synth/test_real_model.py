@@ -131,3 +131,16 @@ def test_every_program_runs_in_both_models_with_its_faults(program: str) -> None
 
             for times in timeline.ranks:
                 assert all(start < end for start, end in zip(times.dev_start, times.dev_end, strict=True) if start >= 0)
+
+
+def test_shortest_duration_is_the_transfer_within_the_spread_of_ends() -> None:
+    # The rank that enters last ends at most the spread after the first end; nobody is shorter than the transfer.
+    scenario = replace(random_scenario(9, program="tp-dp", regime="mixed", real=True), noise_permille=20)
+    timeline = run(scenario, seed=9)
+
+    for call in timeline.calls:
+        starts, ends = timeline.starts(call), timeline.ends(call)
+        known = call_truth(timeline, call)
+        shortest = min(ends[rank] - starts[rank] for rank in call.members)
+        assert known.transfer_ns is not None
+        assert 0 <= shortest - known.transfer_ns <= known.end_skew_ns
