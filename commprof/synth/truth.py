@@ -1,12 +1,13 @@
 """``truth.json``: what every analysis and diagnosis of a simulated run ought to find.
 
-At the top: ``scenario`` and ``seed`` (enough to run it again), ``strategy`` with its ``parts``, the ``alternatives`` that
-a trace cannot tell apart and ``bytes_per_step`` by role; ``groups`` with their roles; ``faults`` with the ``findings`` they
-should lead to and the ``straggler``; ``step_ns`` and ``step_ns_without`` each cause (mean over ranks and closed steps).
+At the top: ``scenario`` and ``seed`` (enough to run it again), ``strategy`` with its ``parts``, the
+``alternatives`` that a trace cannot tell apart and ``bytes_per_step`` by role; ``groups`` with their roles;
+``faults`` with the ``findings`` they should lead to and the ``straggler``; ``step_ns`` and ``step_ns_without``
+each cause (mean over ranks and closed steps).
 
 Per rank: ``whole`` and ``steps`` with the split, and ``calls`` as columns, one entry per call in order of start.
-``match`` numbers the call over ranks. Times are those of the trace, relative to ``origin_ns``, the earliest device start
-of all ranks; ``wait_ns``, ``transfer_ns`` and skews are true time, whatever the clocks showed.
+``match`` numbers the call over ranks. Times are those of the trace, relative to ``origin_ns``, the earliest
+device start of all ranks; ``wait_ns``, ``transfer_ns`` and skews are true time, whatever the clocks showed.
 """
 
 from __future__ import annotations
