@@ -9,14 +9,25 @@ from pathlib import Path
 import pytest
 
 from tests.builders.command import Run, analyze
+from tests.oracle.identities import check_identities
 
 ROOT = Path(__file__).resolve().parent.parent
 
 
 @pytest.fixture
 def run_analyze(tmp_path: Path) -> Callable[..., Run]:
-    """``run_analyze(PATH or [PATHS], *options)``: exit code, report, standard output and standard error."""
-    return lambda paths, *options: analyze(paths, tmp_path / "out" / "report.json", *options)
+    """``run_analyze(PATH or [PATHS], *options)``: exit code, report, standard output and standard error.
+
+    Whatever the test is about, the accounting identities must hold in its report.
+    """
+
+    def run(paths: Path | list[Path], *options: str | Path) -> Run:
+        result = analyze(paths, tmp_path / "out" / "report.json", *options)
+        if result.report is not None:
+            check_identities(result.report)
+        return result
+
+    return run
 
 
 @pytest.fixture(autouse=True)

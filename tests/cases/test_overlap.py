@@ -207,6 +207,23 @@ def test_c090_work_on_any_stream_is_no_idle_time(run_analyze: Analyze, tmp_path:
     assert run.report["ranks"][0]["steps"][0]["idle_ns"] == 0
 
 
+def test_c096_every_call_keeps_its_own_time_however_many_names(run_analyze: Analyze, tmp_path: Path) -> None:
+    # Twelve kernels of communication and twelve of compute, three calls of 10 µs each.
+    trace = Trace(world_size=32)
+    trace.step(1, 0, 1000)
+    for place in range(12):
+        for call in range(3):
+            start = 20 * (3 * place + call)
+            trace.all_reduce(start, start + 10, metadata={"group": f"g{place}", "ranks": [0, place + 1]})
+            trace.kernel(f"ampere_sgemm_{place}", start + 10, start + 20)
+
+    run = run_analyze(trace.write(tmp_path / "rank0.json"))
+
+    assert [call["duration_ns"] for call in run.report["collectives"]] == 36 * [10_000]
+    groups = run.report["groups"]
+    assert [(group["calls"], group["comm_ns"], group["exposed_ns"]) for group in groups] == 12 * [(3, 30_000, 30_000)]
+
+
 def test_c101_no_share_is_above_one(run_analyze: Analyze, tmp_path: Path) -> None:
     trace = Trace()
     trace.step(1, "0.333", "3.667")

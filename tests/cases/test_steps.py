@@ -280,6 +280,48 @@ def test_a_launch_from_any_thread_counts_for_its_step(run_analyze: Analyze, tmp_
     assert run.report["collectives"][0]["step"] == "ProfilerStep#2"
 
 
+@pytest.mark.parametrize(
+    ("optimizer", "groups"),
+    [
+        ([2, 4, 6], 3),  # 1-2, 3-4, 5-6
+        ([1, 3, 5], 2),  # 2-3, 4-5; a lone 1 and a lone 6 are incomplete
+        ([3, 6], 2),
+    ],
+)
+def test_figures_are_per_optimizer_step_where_gradients_accumulate(
+    optimizer: list[int], groups: int, run_analyze: Analyze, tmp_path: Path
+) -> None:
+    trace = Trace()
+    period = optimizer[1] - optimizer[0]
+    for number in range(1, 7):
+        t = 1000 * number
+        trace.step(number, t, t + 1000)
+        trace.gemm(t, t + 600)
+        trace.all_reduce(t + 500, t + 900)
+        if number in optimizer:
+            trace.annotation("Optimizer.step#AdamW.step", t + 910, t + 990)
+
+    run = run_analyze(trace.write(tmp_path / "rank0.json"))
+
+    (row,) = run.report["ranks"]
+    assert len(row["steps"]) == 6  # the table keeps the single windows
+    assert row["mean"]["steps"] == groups
+    assert row["mean"]["duration_ns"] == period * 1_000_000
+    assert row["mean"]["exposed_comm_ns"] == period * 300_000
+    assert row["micro_steps"] == period
+    assert run.report["verdict"]["exposed_comm_share"] == 0.3
+
+
+def test_an_optimizer_in_every_step_joins_nothing(run_analyze: Analyze, tmp_path: Path) -> None:
+    trace = t0()
+    trace.annotation("Optimizer.step#AdamW.step", 910, 990)
+
+    run = run_analyze(trace.write(tmp_path / "rank0.json"))
+
+    assert_t0(run)
+    assert run.report["ranks"][0]["mean"]["steps"] == 1
+
+
 def test_c094_kernels_without_a_launch_stay_in_the_busy_time(run_analyze: Analyze, tmp_path: Path) -> None:
     trace = Trace(world_size=1)
     trace.step(1, 0, 1000)
