@@ -103,7 +103,8 @@ function startTimeline() {
       for (const lane of entry.lanes) {
         if (tight && lane.kind === "copy") continue;
         const height = lane.kind === "copy" || tight ? 0.55 : 0.82;
-        rows.push({ name: lane.row ? "" : lane.name, y, height, lane, entry });
+        const name = chart.clientWidth < 640 ? lane.name.replace("communication", "comm.") : lane.name;
+        rows.push({ name: lane.row ? "" : name, y, height, lane, entry });
         y += height + 0.14;
       }
       y += tight ? 0.3 : 0.55;
@@ -193,17 +194,20 @@ function startTimeline() {
 
   function draw() {
     const { height, unit } = arrange();
-    const width = Math.max(200, (printing ? PAPER : chart.clientWidth) - 150);
+    // Margins are known beforehand: Plotly's own search for them draws everything twice.
+    const left = Math.ceil(7.4 * Math.max(...rows.map((row) => row.name.replace(/<[^>]*>/g, "").length))) + 12;
+    const width = Math.max(200, (printing ? PAPER : chart.clientWidth) - left - 8);
     plot(chart, traces(width), {
-      height: height * unit + 60,
+      height: height * unit + 64,
+      margin: { l: left, r: 8, t: 8, b: 52 },
       dragmode: "zoom",
       hovermode: false,
       xaxis: axis({
-        range: range.map((time) => time / divisor), title: { text: `${given.unit} from the start` },
+        automargin: false, range: range.map((time) => time / divisor), title: { text: `${given.unit} from the start` },
         minallowed: home[0] / divisor, maxallowed: home[1] / divisor,
       }),
       yaxis: axis({
-        range: [height, -0.15], fixedrange: true, showgrid: false, ticks: "",
+        automargin: false, range: [height, -0.15], fixedrange: true, showgrid: false, ticks: "",
         tickvals: rows.map((row) => row.y + row.height / 2), ticktext: rows.map((row) => (row.lane ? plain(row.name) : row.name)),
       }),
       shapes: marker(),
