@@ -9,6 +9,7 @@ from commprof.analysis.model import Analysis
 from commprof.diagnosis.model import Diagnosis
 from commprof.diagnosis.verdict import diagnose
 from commprof.errors import InputRefused
+from commprof.report.markdown import render_markdown
 from commprof.report.view import build_view
 from commprof.report.write import json_text, write_bytes
 from commprof.trace.discover import find_candidates
@@ -44,16 +45,19 @@ def write_report(
     *,
     html: Pathish | None = None,
     json: Pathish | None = None,
+    markdown: Pathish | None = None,
     calls: bool = True,
 ) -> None:
-    """Write the report of an analysis as one self-contained HTML file, as JSON, or both.
+    """Write the report of an analysis as one self-contained HTML file, as JSON, as Markdown, or as several of them.
 
-    ``calls=False`` leaves out the table of single calls. Raises :class:`~commprof.errors.CommprofError` when a file
+    ``calls=False`` leaves single calls out of the JSON. Raises :class:`~commprof.errors.CommprofError` when a file
     cannot be written.
     """
-    view = build_view(analysis, diagnosis or diagnose(analysis), calls=calls)
+    view = build_view(analysis, diagnosis or diagnose(analysis))
     if json is not None:
-        write_bytes(json_text(view["report"]), json)
+        write_bytes(json_text(view["report"] if calls else {**view["report"], "collectives": None}), json)
+    if markdown is not None:
+        write_bytes(render_markdown(view).encode(), markdown)
     if html is not None:
         from commprof.report.html import write_html
 

@@ -19,24 +19,26 @@ def _three_digits(value: float) -> str:
     return f"{value:.2f}"
 
 
+def _in_steps(value: int, steps: tuple[tuple[int, str], ...], unit: str) -> str:
+    """The value in the largest unit in which it shows at least 1.00; 999,999 ns is 1.00 ms and not 1,000 µs."""
+    for step, name in steps:
+        if abs(value) >= step * 0.9995 and abs(value) >= 1000:
+            return f"{_three_digits(value / step)} {name}"
+    return f"{value} {unit}"
+
+
 def format_ns(ns: int | None) -> str:
     """Text for a duration in nanoseconds: ``2.64 ms``; ``n/a`` for ``None``."""
     if ns is None:
         return "n/a"
-    for step, unit in _TIME_STEPS:
-        if abs(ns) >= step:
-            return f"{_three_digits(ns / step)} {unit}"
-    return f"{ns} ns"
+    return _in_steps(ns, _TIME_STEPS, "ns")
 
 
 def format_bytes(size: int | None) -> str:
     """Text for a size in bytes, decimal units (1 MB = 10^6 B): ``8.20 MB``; ``n/a`` for ``None``."""
     if size is None:
         return "n/a"
-    for step, unit in _SIZE_STEPS:
-        if abs(size) >= step:
-            return f"{_three_digits(size / step)} {unit}"
-    return f"{size} B"
+    return _in_steps(size, _SIZE_STEPS, "B")
 
 
 def format_share(share: float | None) -> str:

@@ -40,12 +40,18 @@ class Activity:
 
 
 def attribute(
-    activity: Activity, compute: IntervalSet, compute_start: Int64Array, window_start: Int64Array, window_end: Int64Array
+    activity: Activity,
+    compute: IntervalSet,
+    compute_start: Int64Array,
+    borders: Int64Array,
+    window_start: Int64Array,
+    window_end: Int64Array,
 ) -> Attribution:
     """Share exposed communication among calls.
 
     ``compute_start`` are the starts of all compute events, also of those without duration: they tell when compute
-    resumes. Windows must be sorted and disjoint.
+    resumes. ``borders`` are the starts and ends of all device events: stretches are cut there, which decides where the
+    remainders of divisions go. Windows must be sorted and disjoint.
     """
     zeros = np.zeros(activity.calls, np.int64)
     nothing = np.empty(0, np.int64)
@@ -53,7 +59,7 @@ def attribute(
     if not len(exposed_set):
         return Attribution(zeros, zeros.copy(), zeros.copy(), nothing, nothing, nothing)
     resumes = np.unique(compute_start)
-    piece_start, piece_end = _pieces(exposed_set, activity, resumes, window_start, window_end)
+    piece_start, piece_end = _pieces(exposed_set, np.concatenate([borders, window_start, window_end]))
     length = piece_end - piece_start
     pair_piece, pair_call = _active_pairs(activity, piece_start)
     finish = zeros.copy()
@@ -76,15 +82,9 @@ def attribute(
     return Attribution(exposed, sole, touched, *_sum_parts(call, window, part))
 
 
-def _pieces(
-    exposed: IntervalSet, activity: Activity, resumes: Int64Array, window_start: Int64Array, window_end: Int64Array
-) -> tuple[Int64Array, Int64Array]:
+def _pieces(exposed: IntervalSet, cuts: Int64Array) -> tuple[Int64Array, Int64Array]:
     """Exposed time cut at every start and end of an event and at every border of a window."""
-    borders = np.unique(
-        np.concatenate(
-            [exposed.starts, exposed.ends, activity.start, activity.end, resumes, window_start, window_end]
-        )
-    )
+    borders = np.unique(np.concatenate([exposed.starts, exposed.ends, cuts]))
     start, end = borders[:-1], borders[1:]
     inside = exposed.contains(start)
     return start[inside], end[inside]

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 from commprof.analysis.model import Analysis, Note, RankAnalysis
 from commprof.errors import InputRefused
 from commprof.manifest import Manifest
 from commprof.trace.model import GroupFacts
+from commprof.units import format_ns
 
 _UNCLASSIFIED_SHARE = 0.05
 
@@ -59,12 +61,17 @@ def combine(
 
 
 def _refuse_double(ranks: list[RankAnalysis]) -> None:
-    for one, other in zip(ranks, ranks[1:], strict=False):
+    for one, other in pairwise(ranks):
         if one.rank == other.rank:
-            how = "both say so" if one.file.rank_source == other.file.rank_source == "distributedInfo" else "as far as known"
+            how = (
+                "both say so"
+                if one.file.rank_source == other.file.rank_source == "distributedInfo"
+                else "as far as known"
+            )
             raise InputRefused(
                 f"{one.file.path} and {other.file.path}: two files for rank {one.rank} ({how})",
-                hint="choose one capture with --only GLOB, or name the files rank0.json, rank1.json, ...",
+                hint="choose one capture with --only, such as --only 'rank-?????.pt*' or --only '*.2.*'; "
+                "or name the files rank0.json, rank1.json, ...",
             )
 
 
@@ -85,7 +92,7 @@ def _merge_groups(ranks: list[RankAnalysis], world: int | None) -> tuple[list[Gr
     if groups or not any(len(rank.calls) for rank in ranks):
         return groups, group_of, False
     # Older traces name no group at all: then everything is taken to be one group of all ranks.
-    everyone = GroupFacts(None, "all ranks (assumed)", tuple(range(world)) if world else None, world, "unknown")
+    everyone = GroupFacts("all ranks (assumed)", None, tuple(range(world)) if world else None, world, "unknown")
     for rank in ranks:
         rank.calls.group[:] = 0
         rank.coverage.group_unknown = 0
@@ -138,13 +145,19 @@ def _notes(analysis: Analysis) -> list[Note]:
         )
     if len(ranks) == 1:
         notes.append(
-            Note("single-rank", "One rank only: communication time includes waiting for peers; give all ranks to split it.")
+            Note(
+                "single-rank",
+                "One rank only: communication time includes waiting for peers; give all ranks to split it.",
+            )
         )
     for rank in ranks:
         _rank_notes(rank, notes)
     if analysis.group_assumed:
         notes.append(
-            Note("group-assumed", "The trace names no process groups; all collectives are taken to belong to one of all ranks.")
+            Note(
+                "group-assumed",
+                "The trace names no process groups; all collectives are taken to belong to one of all ranks.",
+            )
         )
     _unclassified(analysis, notes)
     if not any(len(rank.calls) for rank in ranks):
@@ -158,6 +171,9 @@ def _rank_notes(rank: RankAnalysis, notes: list[Note]) -> None:
     file = rank.file
     if file.rank_source == "default":
         notes.append(Note("rank-assumed", f"{file.path}: nothing says which rank this is; rank 0 is assumed."))
+    if file.rank_source == "filename":
+        notes.append(Note("rank-assumed", f"{file.path}: rank {file.rank} is taken from the file name."))
+    notes += [Note("rank-conflict", warning) for warning in rank.warnings if "its name" in warning]
     if file.truncated:
         notes.append(Note("truncated", f"{file.path}: the file is cut; truncated after {file.events} events."))
     for code, counts, text in (
@@ -175,8 +191,11 @@ def _rank_notes(rank: RankAnalysis, notes: list[Note]) -> None:
         )
     elif device.windows == "annotation" and not rank.on_cpu:
         notes.append(
-            Note("no-launch-links", f"{where}: nothing links kernels to their launches; steps are the CPU's step marks.")
+            Note(
+                "no-launch-links", f"{where}: nothing links kernels to their launches; steps are the CPU's step marks."
+            )
         )
+    _work_notes(rank, notes)
     incomplete = [step.name for step in device.steps if step.incomplete]
     if incomplete:
         notes.append(Note("incomplete-step", f"{where}: the capture cut kernels of {', '.join(incomplete)}."))
@@ -188,6 +207,46 @@ def _rank_notes(rank: RankAnalysis, notes: list[Note]) -> None:
                 "steps-without-window",
                 f"{where}: {len(device.without_window)} steps have no window on the device: {listed}{more}; "
                 f"means are over the {len(device.steps)} that have one.",
+            )
+        )
+
+
+def _work_notes(rank: RankAnalysis, notes: list[Note]) -> None:
+    """What the kind of device work means for the numbers."""
+    where = f"rank {rank.rank}"
+    if rank.on_cpu:
+        notes.append(
+            Note(
+                "cpu-communication",
+                f"{where}: communication on the CPU (gloo) includes queueing and waiting for peers.",
+            )
+        )
+    total, linked = rank.coverage.device_events, rank.coverage.linked_device_events
+    if 0 < linked < total:
+        notes.append(
+            Note(
+                "partly-linked",
+                f"{where}: {linked} of {total} kernels linked to their launch ({total - linked} without launch).",
+            )
+        )
+    main = {device.device: device.compute_stream for device in rank.devices}
+    calls = rank.calls
+    inline = [index for index in range(len(calls)) if calls.stream[index] == main.get(int(calls.device[index]))]
+    if inline and not rank.on_cpu:
+        ns = int(rank.shares.exposed[inline].sum())
+        notes.append(
+            Note(
+                "cannot-be-hidden",
+                f"{where}: {len(inline)} calls run on the compute stream and cannot overlap with its kernels "
+                f"({format_ns(ns)} exposed).",
+            )
+        )
+    if rank.coverage.possible_comm_calls:
+        notes.append(
+            Note(
+                "possible-communication",
+                f"{where}: {rank.coverage.possible_comm_calls} peer-to-peer copies with no operator "
+                f"({format_ns(rank.coverage.possible_comm_ns)}) may be communication; they count as copies.",
             )
         )
 
@@ -207,11 +266,11 @@ def unclassified_kernels(analysis: Analysis) -> tuple[float, list[dict[str, Any]
 
 def _unclassified(analysis: Analysis, notes: list[Note]) -> None:
     _, large = unclassified_kernels(analysis)
-    for entry in large:
-        notes.append(
-            Note(
-                "unclassified-kernels",
-                f"{entry['name'][:100]}: no rule knows this kernel ({entry['share']:.1%} of kernel time); it counts as "
-                "compute. If it communicates, name it with --comm-pattern.",
-            )
+    notes += [
+        Note(
+            "unclassified-kernels",
+            f"{entry['name'][:100]}: no rule knows this kernel ({entry['share']:.1%} of kernel time); it counts as "
+            "compute. If it communicates, name it with --comm-pattern.",
         )
+        for entry in large
+    ]

@@ -34,11 +34,13 @@ def analyze_rank(
     patterns: Sequence[re.Pattern[str]] = (),
     *,
     steps: StepSelection | None = None,
+    cut_step: str | None = None,
     with_timeline: bool = True,
 ) -> RankAnalysis:
     """Split, windows, calls and their shares of exposed time for one rank.
 
-    Raises :class:`~commprof.errors.CannotAnswer` for a trace without device work.
+    ``cut_step`` is the step in which the recording ended, if the capture knows: it is open like a step without a
+    successor. Raises :class:`~commprof.errors.CannotAnswer` for a trace without device work.
     """
     launches = launch_rows(rank.device, rank.runtime, rank.file.path)
     marks = step_marks(rank)
@@ -62,7 +64,7 @@ def analyze_rank(
             )
         calls, works, used = gloo_calls(rank), [work], set()
     _count_calls(coverage, calls)
-    return _measure(rank, marks, calls, works, coverage, used, steps, with_timeline)
+    return _measure(rank, marks, calls, works, coverage, used, steps, cut_step, with_timeline)
 
 
 def _measure(
@@ -73,6 +75,7 @@ def _measure(
     coverage: Coverage,
     patterns_used: set[str],
     steps: StepSelection | None,
+    cut_step: str | None,
     with_timeline: bool,
 ) -> RankAnalysis:
     incomplete = incomplete_steps(rank, marks)
@@ -86,7 +89,7 @@ def _measure(
             windows = steps.apply(windows, rank.file.path)
         linked = bool((work.compute_launch != NOT_LAUNCHED).any())
         splitter = Splitter(work, host_bound(work, rank.runtime, blocking) if linked else None)
-        devices.append(_device(work, windows, splitter, incomplete))
+        devices.append(_device(work, windows, splitter, incomplete, cut_step))
         shares.add(work, windows)
         if with_timeline:
             lanes.append(timeline(rank, work, windows, calls, shares.exposed))
@@ -111,12 +114,14 @@ def _measure(
     )
 
 
-def _device(work: Work, windows: Windows, splitter: Splitter, incomplete: set[int]) -> DeviceAnalysis:
+def _device(
+    work: Work, windows: Windows, splitter: Splitter, incomplete: set[int], cut_step: str | None
+) -> DeviceAnalysis:
     start = np.array([window.start for window in windows.windows], np.int64)
     end = np.array([window.end for window in windows.windows], np.int64)
     whole = splitter.split(np.array([work.all_start.min()]), np.array([work.all_end.max()]))[0]
     steps = [
-        Step(window.name, split, window.open, window.mark in incomplete)
+        Step(window.name, split, window.open or window.name == cut_step, window.mark in incomplete)
         for window, split in zip(windows.windows, splitter.split(start, end), strict=True)
     ]
     marks = [window.mark for window in windows.windows]
@@ -148,7 +153,9 @@ class _Shares:
         activity = Activity(owner, calls.kernel_start[kernels], calls.kernel_end[kernels], len(mine))
         start = np.array([window.start for window in windows.windows], np.int64)
         end = np.array([window.end for window in windows.windows], np.int64)
-        found = attribute(activity, work.compute, work.compute_start, start, end)
+        found = attribute(
+            activity, work.compute, work.compute_start, np.concatenate([work.all_start, work.all_end]), start, end
+        )
         self.exposed[mine], self._sole[mine], self._touched[mine] = found.exposed, found.sole, found.touched
         self.rows += exposure_rows(calls, mine, found, work.compute, windows, work.device)
         index = np.array([max(window.mark, 0) for window in windows.windows], np.int64)
@@ -166,8 +173,8 @@ class _Shares:
         self._step[calls] = np.where(np.asarray(step) >= 0, step, by_window)
 
     def result(self) -> CallShares:
-        columns = [np.concatenate(parts) for parts in zip(*self._parts, strict=True)]
-        return CallShares(self.exposed, self._sole, self._touched, self._step, *columns, self._names)
+        call, step, ns = (np.concatenate(parts) for parts in zip(*self._parts, strict=True))
+        return CallShares(self.exposed, self._sole, self._touched, self._step, call, step, ns, self._names)
 
 
 def _blocking_rows(rank: RankTrace) -> Int64Array:

@@ -10,12 +10,12 @@ from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 
 from commprof.analysis.combine import combine
-from commprof.analysis.model import Analysis, RankAnalysis
+from commprof.analysis.model import Analysis, Note, RankAnalysis
 from commprof.analysis.rank import analyze_rank
 from commprof.analysis.selection import StepSelection, parse_steps
 from commprof.errors import CannotAnswer, CommprofError, InputRefused, NotATrace, WorkerDied
 from commprof.trace.classify import compile_patterns
-from commprof.trace.discover import Candidate, find_candidates
+from commprof.trace.discover import Candidate, find_candidates, manifests_without_trace
 from commprof.trace.read import read_rank
 
 _POOL_PAYS_BYTES = 24 << 20
@@ -79,7 +79,11 @@ def analyze(
     if not ranks:
         listed = "; ".join(f"{path}: {reason}" for path, reason in ignored[:3])
         raise InputRefused(f"{', '.join(given)}: no trace found ({listed})", hint="give a Kineto JSON trace")
-    return combine(given[0] if len(given) == 1 else ", ".join(given), ranks, ignored, manifests, comm_patterns)
+    analysis = combine(given[0] if len(given) == 1 else ", ".join(given), ranks, ignored, manifests, comm_patterns)
+    for manifest in manifests_without_trace(candidates):
+        reason = manifest.reason or "no reason given"
+        analysis.notes.append(Note("capture-incomplete", f"rank {manifest.rank}: its capture wrote no trace: {reason}"))
+    return analysis
 
 
 def _may_ignore(error: CommprofError, job: Job, files: int) -> bool:
@@ -109,15 +113,22 @@ def _outcomes(work: list[Job], jobs: int | None, progress: Progress | None) -> I
                     progress(job.candidate.size)
                 yield outcome
     except BrokenProcessPool:
-        raise WorkerDied("a worker process ended before its rank was read", hint="out of memory? try --jobs 1") from None
+        raise WorkerDied(
+            "a worker process ended before its rank was read", hint="out of memory? try --jobs 1"
+        ) from None
 
 
 def _run(job: Job, progress: Progress | None = None) -> RankAnalysis | CommprofError:
+    manifest = job.candidate.manifest
     try:
-        rank = read_rank(
-            job.candidate.path, manifest=job.candidate.manifest, progress=progress, tolerant=job.tolerant
-        )
+        rank = read_rank(job.candidate.path, manifest=manifest, progress=progress, tolerant=job.tolerant)
         patterns = [re.compile(pattern) for pattern in job.patterns]
-        return analyze_rank(rank, patterns, steps=job.steps, with_timeline=job.with_timeline)
+        return analyze_rank(
+            rank,
+            patterns,
+            steps=job.steps,
+            cut_step=manifest.cut_step if manifest else None,
+            with_timeline=job.with_timeline,
+        )
     except CommprofError as error:
         return error

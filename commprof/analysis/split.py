@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from commprof.analysis.model import Split
 from commprof.analysis.work import Work
@@ -41,17 +42,19 @@ class Splitter:
         columns["idle"] = (end - start) - columns["compute"] - columns["exposed_comm"] - columns["exposed_copy"]
         linked = self._has_launch(start, end)
         return [
-            _one(int(start[i]), int(end[i]), {name: int(column[i]) for name, column in columns.items()}, bool(linked[i]))
+            _one(
+                int(start[i]), int(end[i]), {name: int(column[i]) for name, column in columns.items()}, bool(linked[i])
+            )
             for i in range(len(start))
         ]
 
-    def _has_launch(self, start: Int64Array, end: Int64Array) -> Int64Array:
+    def _has_launch(self, start: Int64Array, end: Int64Array) -> NDArray[np.bool_]:
         """Whether any compute event that starts in a window is linked to its launch."""
         linked = np.sort(self.work.compute_start[self.work.compute_launch != NOT_LAUNCHED])
         return np.searchsorted(linked, end) > np.searchsorted(linked, start)
 
 
-def _where(work: Work, chosen: np.ndarray) -> IntervalSet:
+def _where(work: Work, chosen: NDArray[np.bool_]) -> IntervalSet:
     return union(work.compute_start[chosen], work.compute_end[chosen])
 
 
@@ -76,5 +79,3 @@ def _one(start: int, end: int, values: dict[str, int], linked: bool) -> Split:
     if split.overlap + split.exposed_comm != split.comm or min(values.values()) < 0:
         raise AssertionError(f"split of [{start}, {end}) does not add up: {values}")
     return split
-
-

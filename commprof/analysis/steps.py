@@ -7,6 +7,7 @@ the one that launched the optimizer, joined.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 
 from commprof.analysis.model import DeviceAnalysis, Split, Step
 
@@ -26,7 +27,7 @@ class Unit:
 
 def period_of(device: DeviceAnalysis, optimizer_marks: list[int]) -> int | None:
     """Step marks per optimizer step, ``None`` unless it is more than one and regular."""
-    gaps = {after - before for before, after in zip(optimizer_marks, optimizer_marks[1:], strict=False)}
+    gaps = {after - before for before, after in pairwise(optimizer_marks)}
     if len(gaps) != 1 or device.windows == "none":
         return None
     period = gaps.pop()

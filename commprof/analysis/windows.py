@@ -68,9 +68,7 @@ def step_marks(rank: RankTrace) -> Marks:
     for table in (rank.annotations, rank.operators):
         codes = {code for code in np.unique(table.name).tolist() if _MARK.match(rank.names[code])}
         rows = np.flatnonzero(np.isin(table.name, list(codes)))
-        found += [
-            (int(table.start[row]), int(table.end[row]), rank.names[table.name[row]]) for row in rows.tolist()
-        ]
+        found += [(int(table.start[row]), int(table.end[row]), rank.names[table.name[row]]) for row in rows.tolist()]
     merged: list[tuple[int, int, str]] = []
     for start, end, name in sorted(found):
         same = next((i for i, (s, e, n) in enumerate(merged) if n == name and start < e and end > s), None)

@@ -14,7 +14,7 @@ from commprof.intervals import Int64Array, IntervalSet, union
 class Work:
     """The events of one device, or of the CPU where that computes; arrays of one length per kind.
 
-    ``compute_launch`` is the start of the runtime call that enqueued a compute event (``NOT_LAUNCHED`` without link) and
+    ``compute_launch`` is the start of the runtime call that enqueued a compute event (``NOT_LAUNCHED`` without link),
     ``compute_thread`` its thread. Names are indices into the names of the rank, -1 where there is none.
     """
 

@@ -24,6 +24,7 @@ def analyze(
     ] = None,
     no_html: Annotated[bool, typer.Option("--no-html", help="Write no HTML report.")] = False,
     json: Annotated[str | None, typer.Option("--json", help="Write the report as JSON; - is standard output.")] = None,
+    markdown: Annotated[Path | None, typer.Option("--markdown", help="Write the summary as Markdown.")] = None,
     no_calls: Annotated[bool, typer.Option("--no-calls", help="Leave single calls out of the JSON.")] = False,
     steps: Annotated[str | None, typer.Option("--steps", help="Only these steps, such as 4-6 or 4,9.")] = None,
     comm_pattern: Annotated[
@@ -45,6 +46,7 @@ def analyze(
         paths,
         html=target,
         json=json,
+        markdown=markdown,
         calls=not no_calls,
         steps=steps,
         comm_patterns=comm_pattern or [],
@@ -58,6 +60,7 @@ def run_analyze(
     *,
     html: Path | None,
     json: str | None = None,
+    markdown: Path | None = None,
     calls: bool = True,
     steps: str | None = None,
     comm_patterns: list[str] | None = None,
@@ -79,13 +82,17 @@ def run_analyze(
         )  # fmt: skip
     for warning in analysis.warnings:
         print(f"commprof: warning: {warning}", file=sys.stderr)
-    view = build_view(analysis, diagnose(analysis), calls=calls)
-    _write(view, html, json)
+    view = build_view(analysis, diagnose(analysis))
+    machine = view["report"] if calls else {**view["report"], "collectives": None}
+    _write(view, machine, html, json, markdown)
     _refuse_silence(analysis)
     return 0
 
 
-def _write(view: dict[str, Any], html: Path | None, json: str | None) -> None:
+def _write(
+    view: dict[str, Any], machine: dict[str, Any], html: Path | None, json: str | None, markdown: Path | None
+) -> None:
+    """Print the summary and write what was asked for; ``machine`` is the report that goes into the JSON."""
     from rich.console import Console
 
     from commprof.report.terminal import print_summary
@@ -95,9 +102,13 @@ def _write(view: dict[str, Any], html: Path | None, json: str | None) -> None:
     console = Console(stderr=json == "-", highlight=False, soft_wrap=False)
     print_summary(view, console)
     if json == "-":
-        sys.stdout.write(json_text(view["report"]).decode())
+        sys.stdout.write(json_text(machine).decode())
     elif json is not None:
-        write_bytes(json_text(view["report"]), json)
+        write_bytes(json_text(machine), json)
+    if markdown is not None:
+        from commprof.report.markdown import render_markdown
+
+        write_bytes(render_markdown(view).encode(), markdown)
     if html is not None:
         from commprof.report.html import write_html
 

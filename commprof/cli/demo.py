@@ -68,7 +68,7 @@ def _report(folder: Path) -> int:
     html = Path("reports") / f"{folder.name}.html"
     with tempfile.TemporaryDirectory(prefix="commprof-") as scratch:
         report = Path(scratch) / "report.json"
-        code = run_analyze([str(folder)], html=html, json=str(report), calls=False)
+        code = run_analyze([str(folder)], html=html, json=str(report))
         summary = msgspec.json.decode(report.read_bytes())["verdict"]["summary"]
     print(summary)
     return code

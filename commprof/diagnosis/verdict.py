@@ -107,12 +107,18 @@ def _summary(analysis: Analysis, totals: Totals, bottleneck: str, communicates: 
     if not communicates:
         return f"No communication found: the device computes {format_share(totals.share(totals.compute))} {of}."
     if bottleneck == "communication":
-        return f"Communication is the bottleneck: {exposed} {of} goes to communication (waiting for peers included) that nothing hides."
+        return (
+            f"Communication is the bottleneck: {exposed} {of} goes to communication (waiting for peers included) "
+            "that nothing hides."
+        )
     if bottleneck == "compute":
-        return f"Communication is not the bottleneck: {exposed} {of} is exposed communication; the device is busy computing."
+        return (
+            f"Communication is not the bottleneck: {exposed} {of} is exposed communication; "
+            "the device is busy computing."
+        )
     if bottleneck == "host":
         late = format_share(totals.share(totals.host))
-        also = f", and {late} more is communication that ran while the host was late" if totals.host else ""
+        also = f", and {late} {of} is communication that ran while the host was late" if totals.host else ""
         return (
             f"Communication is not the bottleneck: the device idles {idle} {of}{also}; "
             f"exposed communication is {exposed} {of}."
@@ -154,9 +160,10 @@ def _where(analysis: Analysis) -> str | None:
     if not total:
         return None
     (operation, group), ns = min(exposed.items(), key=lambda item: (-item[1], item[0]))
+    number = count[operation, group]
     return (
         f"{format_share(ns / total)} of exposed communication sits in {OPERATIONS[operation].replace('_', '-')} "
-        f"{_group_text(analysis, group)}({count[operation, group]} calls)."
+        f"{_group_text(analysis, group)}({number} {'call' if number == 1 else 'calls'})."
     )
 
 
@@ -164,7 +171,7 @@ def _group_text(analysis: Analysis, group: int) -> str:
     if group < 0:
         return "of an unknown group "
     facts = analysis.groups[group]
-    if facts.name is None:
+    if analysis.group_assumed:
         return ""
     members = f", ranks {ranks_text(facts.ranks)}" if facts.ranks else ""
     return f"of group {facts.description or facts.name}{members} "

@@ -53,7 +53,9 @@ def split_row(split: Split, shift: int) -> dict[str, Any]:
 
 
 def _mean_row(chosen: list[Unit]) -> dict[str, Any]:
-    totals = {name: sum(unit.total(name) or 0 for unit in chosen) for name in ("overlap", "comm", "exposed_comm", "duration")}
+    totals = {
+        name: sum(unit.total(name) or 0 for unit in chosen) for name in ("overlap", "comm", "exposed_comm", "duration")
+    }
     return {
         **{f"{name}_ns": mean(chosen, name) for name in _LENGTHS},
         "fused_wait_ns": None,
@@ -216,24 +218,22 @@ def _group_row(analysis: Analysis, group: int, operation: str, entry: dict[str, 
 
 def exposure_rows(analysis: Analysis) -> list[dict[str, Any]]:
     """Roll-ups by operation, group and stream; the rows of one ``by`` add up to ``exposed_comm_ns`` of the step."""
-    rows = []
-    for rank, groups in zip(analysis.ranks, analysis.group_of, strict=True):
-        for row in rank.exposure:
-            rows.append(
-                {
-                    "rank": rank.rank,
-                    "device": row.device,
-                    "step": row.step,
-                    "by": row.by,
-                    "name": _exposure_name(row.by, row.key, groups, analysis),
-                    "group_id": groups[row.key] if row.by == "group" and row.key >= 0 else None,
-                    "calls": row.calls,
-                    "comm_ns": row.comm_ns,
-                    "hidden_ns": row.hidden_ns,
-                    "exposed_ns": row.exposed_ns,
-                }
-            )
-    return rows
+    return [
+        {
+            "rank": rank.rank,
+            "device": row.device,
+            "step": row.step,
+            "by": row.by,
+            "name": _exposure_name(row.by, row.key, groups, analysis),
+            "group_id": groups[row.key] if row.by == "group" and row.key >= 0 else None,
+            "calls": row.calls,
+            "comm_ns": row.comm_ns,
+            "hidden_ns": row.hidden_ns,
+            "exposed_ns": row.exposed_ns,
+        }
+        for rank, groups in zip(analysis.ranks, analysis.group_of, strict=True)
+        for row in rank.exposure
+    ]
 
 
 def _exposure_name(by: str, key: int, groups: list[int], analysis: Analysis) -> str | None:
@@ -241,6 +241,4 @@ def _exposure_name(by: str, key: int, groups: list[int], analysis: Analysis) -> 
         return OPERATIONS[key]
     if by == "stream":
         return str(key)
-    if analysis.group_assumed:
-        return "all ranks (assumed)"
     return analysis.groups[groups[key]].name if key >= 0 else None

@@ -24,7 +24,10 @@ def print_summary(view: dict[str, Any], console: Console) -> None:
             console.print(Text(headline[key]))
     console.print(Text(f"{report['input']['path']}: {headline['ranks']}", style="dim"))
     console.print()
-    console.print(_split_table(report))
+    console.print(_mean_table(report))
+    if len(report["ranks"]) > 1:
+        console.print()
+        console.print(_split_table(report))
     hidden = len(report["ranks"]) - _MOST_RANKS
     if hidden > 0:
         console.print(Text(f"first {_MOST_RANKS} rows of {len(report['ranks'])}; all are in the report", style="dim"))
@@ -39,15 +42,84 @@ def of_what(report: dict[str, Any]) -> str:
     return "window" if all(row["windows"] == "none" for row in report["ranks"]) else "step time"
 
 
+def _mean_table(report: dict[str, Any]) -> Table:
+    """The split averaged over ranks and steps, in words."""
+    of = of_what(report)
+    table = _table(_over_what(report))
+    for _ in range(3):
+        table.add_column(justify="left" if not table.columns else "right", no_wrap=True)
+    table.add_column(no_wrap=True)
+    table.show_header = False
+    for label, ns, share, whole in mean_lines(report):
+        shown = whole != ""
+        table.add_row(label, format_ns(ns), format_share(share) if shown else "", f"of {whole or of}" if shown else "")
+    return table
+
+
+def mean_lines(report: dict[str, Any]) -> list[tuple[str, int, float | None, str | None]]:
+    """Label, mean length, share, and of what it is, over all ranks and steps.
+
+    "Of what" is ``None`` for step time (or the window) and empty where a line has no share.
+    """
+    means = [row["mean"] for row in report["ranks"] if row["mean"]]
+    steps = sum(mean["steps"] for mean in means)
+
+    def total(key: str) -> int:
+        return sum(mean[key] * mean["steps"] for mean in means)
+
+    duration, comm = total("duration_ns"), total("comm_ns")
+
+    def line(label: str, key: str) -> tuple[str, int, float | None, str | None]:
+        return label, total(key) // steps, total(key) / duration if duration else None, None
+
+    hidden = total("overlap_ns")
+    return (
+        [
+            (of_what(report).removesuffix(" time"), duration // steps, None, ""),
+            line("compute", "compute_ns"),
+            ("communication", comm // steps, None, ""),
+            ("  hidden behind compute", hidden // steps, hidden / comm if comm else None, "communication time"),
+            line("  exposed", "exposed_comm_ns"),
+            line("exposed copies", "exposed_copy_ns"),
+            line("idle", "idle_ns"),
+        ]
+        if steps
+        else []
+    )
+
+
+def _over_what(report: dict[str, Any]) -> str:
+    counts = [row["mean"]["steps"] for row in report["ranks"] if row["mean"]]
+    ranks = len({row["rank"] for row in report["ranks"]})
+    on = "one rank" if ranks == 1 else f"{ranks} ranks"
+    if of_what(report) == "window":
+        return f"The whole window, {on} (the trace marks no steps)"
+    low, high = min(counts, default=0), max(counts, default=0)
+    steps = f"{low} to {high} steps" if low != high else f"{high} steps" if high != 1 else "one step"
+    return f"Mean of {steps} on {on}"
+
+
 def _split_table(report: dict[str, Any]) -> Table:
     of = of_what(report)
-    what = "Mean step" if of == "step time" else "Window (no step marks)"
-    table = _table(f"{what} by rank; exposed and idle in % of {of}, hidden in % of communication time")
-    several = len({(row["rank"], row["device"]) for row in report["ranks"]}) > len({row["rank"] for row in report["ranks"]})
+    table = _table("By rank")
+    several = len({(row["rank"], row["device"]) for row in report["ranks"]}) > len(
+        {row["rank"] for row in report["ranks"]}
+    )
     table.add_column("rank", justify="right")
     if several:
         table.add_column("device", justify="right")
-    for name in ("steps", of.removesuffix(" time"), "compute", "communication", "exposed", "", "copies", "idle", "", "hidden"):
+    percent = "% of\n" + of.replace(" ", "\n")
+    for name in (
+        of.removesuffix(" time"),
+        "compute",
+        "comm",
+        "exposed",
+        percent,
+        "copies",
+        "idle",
+        percent,
+        "hidden\n% of\ncomm",
+    ):
         table.add_column(name, justify="right", no_wrap=True)
     for row in report["ranks"][:_MOST_RANKS]:
         mean = row["mean"]
@@ -56,7 +128,6 @@ def _split_table(report: dict[str, Any]) -> Table:
         table.add_row(
             str(row["rank"]),
             *([str(row["device"])] if several else []),
-            str(mean["steps"]),
             format_ns(mean["duration_ns"]),
             format_ns(mean["compute_ns"]),
             format_ns(mean["comm_ns"]),
@@ -72,7 +143,10 @@ def _split_table(report: dict[str, Any]) -> Table:
 
 def _table(title: str) -> Table:
     """A table without lines; the title wraps on its own, not to the width of the columns."""
-    return Table(title=Text(title, style="italic"), title_justify="left", box=None, pad_edge=False, header_style="bold")
+    return Table(
+        title=Text(title, style="italic"), title_justify="left", box=None, pad_edge=False, padding=(0, 1, 0, 0),
+        header_style="bold",
+    )  # fmt: skip
 
 
 def _group_table(report: dict[str, Any]) -> Table:

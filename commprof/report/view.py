@@ -21,20 +21,18 @@ REPAIRED = ("invalid_escape", "control_character", "raw_quote", "non_finite", "e
 SKIPPED = ("bad_event", "no_duration", "negative_duration", "non_finite", "zero_timestamp", "bad_metadata")
 
 
-def build_view(
-    analysis: Analysis, diagnosis: Diagnosis, *, calls: bool = True, created: str | None = None
-) -> dict[str, Any]:
-    """The view of one run; ``calls=False`` leaves the table of single calls out (``null`` in the report)."""
+def build_view(analysis: Analysis, diagnosis: Diagnosis, *, created: str | None = None) -> dict[str, Any]:
+    """The view of one run; ``created`` is the time to show, now if none is given."""
     origin = analysis.origin_ns
     return {
-        "report": build_report(analysis, diagnosis, calls=calls),
+        "report": build_report(analysis, diagnosis),
         "timeline": [_shifted(lane, rank.base_ns - origin) for rank in analysis.ranks for lane in rank.timeline],
         "headline": _headline(analysis, diagnosis),
         "created": created or datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
     }
 
 
-def build_report(analysis: Analysis, diagnosis: Diagnosis, *, calls: bool = True) -> dict[str, Any]:
+def build_report(analysis: Analysis, diagnosis: Diagnosis) -> dict[str, Any]:
     """The machine-readable report: plain dicts, lists, integers, floats and strings, nothing that is not finite."""
     origin = analysis.origin_ns
     verdict = diagnosis.verdict
@@ -43,7 +41,7 @@ def build_report(analysis: Analysis, diagnosis: Diagnosis, *, calls: bool = True
         "commprof_version": __version__,
         "input": _input(analysis),
         "ranks": [rank_row(rank, device, origin) for rank in analysis.ranks for device in rank.devices],
-        "collectives": call_rows(analysis, origin) if calls else None,
+        "collectives": call_rows(analysis, origin),
         "groups": group_rows(analysis),
         "buckets": [],
         "matching": None,

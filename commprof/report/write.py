@@ -37,7 +37,9 @@ def write_bytes(data: bytes, path: str | os.PathLike[str]) -> None:
                 os.unlink(scratch)
             raise
     except OSError as error:
-        raise CommprofError(f"{target}: {error.strerror or error}", hint="choose another place with -o or --json") from None
+        raise CommprofError(
+            f"{target}: {error.strerror or error}", hint="choose another place with -o or --json"
+        ) from None
 
 
 def _umask() -> int:

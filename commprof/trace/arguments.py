@@ -50,7 +50,9 @@ def from_metadata(args: Args) -> CallFacts:
         group_size=_count(args.group_size) or None,
         sequence=_count(args.sequence),
         # These two are global ranks already; "Rank" would be the peer's place in the group.
-        peer=_count(args.destination_rank if operation == "send" else args.source_rank if operation == "recv" else None),
+        peer=_count(
+            args.destination_rank if operation == "send" else args.source_rank if operation == "recv" else None
+        ),
         root=_count(args.rank) if rooted else None,
     )
 
@@ -75,7 +77,7 @@ def from_dims(name: str, args: Args) -> CallFacts:
             break
     short = name.rpartition("::")[2].lstrip("_")
     if "::" in name and short.startswith(_OUTPUT_FIRST):
-        out, given = (sizes + [None, None])[:2]
+        out, given = [*sizes, None, None][:2]
         return CallFacts(operation, given, out, dtype)
     if "::" not in name:
         # Annotations list the tensors of a coalesced call one by one.

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,7 +15,16 @@ from commprof.trace.kernel_names import rule_for
 from commprof.trace.links import NONE, SpanIndex, index_spans, thread_keys
 from commprof.trace.metadata import parse_ranks
 from commprof.trace.model import (
-    COMM, NO_ID, NOT_LAUNCHED, SOURCES, UNKNOWN_SIZE, Calls, GroupFacts, ProcessGroup, RankTrace,
+    COMM,
+    NO_ID,
+    NOT_LAUNCHED,
+    SOURCES,
+    UNKNOWN_SIZE,
+    Calls,
+    CpuSpans,
+    GroupFacts,
+    ProcessGroup,
+    RankTrace,
 )  # fmt: skip
 from commprof.trace.operations import OPERATIONS, element_bytes, operation_of, standard_dtype
 
@@ -115,15 +125,13 @@ class _Describer:
         args = rank.device.args.get(row)
         operator = self._kinds.operator.get(row)
         launcher = None if operator is None else rank.operators.args.get(operator)
-        described = launcher is not None and launcher.collective is not None
+        told = None if launcher is None or launcher.collective is None else from_metadata(launcher)
         if args is not None and args.collective is not None:
             facts = from_metadata(args)
-            if described and facts.root is None:
-                # The root of a broadcast stands on the operator alone.
-                return _with_root(facts, from_metadata(launcher)), "metadata"
-            return facts, "metadata"
-        if described:
-            return from_metadata(launcher), "link"
+            # The root of a broadcast stands on the operator alone.
+            return replace(facts, root=told.root) if told and facts.root is None else facts, "metadata"
+        if told is not None:
+            return told, "link"
         found = self._from_cpu(row, operator)
         if found is not None:
             return found, "annotation"
@@ -164,13 +172,9 @@ class _Describer:
             first = _completed(first, other)
         return first
 
-    def _index(self, table, prefixes: tuple[str, ...]) -> SpanIndex:  # type: ignore[no-untyped-def]
+    def _index(self, table: CpuSpans, prefixes: tuple[str, ...]) -> SpanIndex:
         codes = [code for code, name in enumerate(self._rank.names) if name.startswith(prefixes)]
         return index_spans(table, np.flatnonzero(np.isin(table.name, codes)))
-
-
-def _with_root(facts: CallFacts, other: CallFacts) -> CallFacts:
-    return _replace(facts, root=other.root)
 
 
 def _completed(facts: CallFacts, other: CallFacts) -> CallFacts:
@@ -179,18 +183,12 @@ def _completed(facts: CallFacts, other: CallFacts) -> CallFacts:
         return other
     if other.operation not in (facts.operation, "unknown"):
         return facts
-    return _replace(
+    return replace(
         facts,
         elements_in=facts.elements_in or other.elements_in,
         elements_out=facts.elements_out or other.elements_out,
         dtype=facts.dtype or other.dtype,
     )
-
-
-def _replace(facts: CallFacts, **changes: object) -> CallFacts:
-    from dataclasses import replace
-
-    return replace(facts, **changes)  # type: ignore[arg-type]
 
 
 @dataclass(slots=True)
@@ -218,10 +216,9 @@ class _Groups:
         entry = self._entry(call.group_name)
         ranks = parse_ranks(call.group_ranks)
         partly = isinstance(call.group_ranks, str) and "..." in call.group_ranks
-        if ranks is None and entry is not None and entry.ranks is not None:
+        if ranks is None and entry and entry.ranks and call.group_size in (None, len(entry.ranks)):
             # The profiler writes at most thirty members; the configuration at the head of the file has them all.
-            if call.group_size in (None, len(entry.ranks)):
-                ranks = entry.ranks
+            ranks = entry.ranks
         size = call.group_size or (len(ranks) if ranks else entry.size if entry else None)
         description = call.group_description or (entry.description if entry else None)
         members = "known" if ranks else "partly" if partly else "unknown"
@@ -278,7 +275,7 @@ def _dtype_index(dtypes: dict[str, int], dtype: str | None) -> int:
 
 
 def _empty_calls(calls: int, kernels: int) -> Calls:
-    def column(dtype: type[np.generic] = np.int64, size: int = calls) -> NDArray[np.generic]:
+    def column(dtype: type[np.generic] = np.int64, size: int = calls) -> NDArray[Any]:
         return np.zeros(size, dtype)
 
     return Calls(
@@ -288,4 +285,4 @@ def _empty_calls(calls: int, kernels: int) -> Calls:
         launched=column(), copy_engine=column(np.bool_), sync=column(np.bool_), fused=column(np.bool_),
         graph=column(np.bool_), first=column(), last=column(),
         kernel_start=column(size=kernels), kernel_end=column(size=kernels),
-    )  # type: ignore[arg-type]  # fmt: skip
+    )  # fmt: skip

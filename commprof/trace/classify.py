@@ -151,8 +151,6 @@ def _group_of_one(rank: RankTrace, result: Classification, row: int) -> bool:
     return args is not None and args.group_size == 1
 
 
-
-
 def _by_pattern(rank: RankTrace, patterns: Sequence[re.Pattern[str]], result: Classification) -> None:
     device = rank.device
     for pattern in patterns:

@@ -21,7 +21,9 @@ def clip_lost_ends(device: DeviceEvents, may_clip: NDArray[np.bool_]) -> int:
     if len(device) < _CONTAINED + 1:
         return 0
     duration = device.end - device.start
-    suspects = np.flatnonzero(may_clip & (duration > 0) & (duration >= _TIMES_MEDIAN * _median_of_name(device, duration)))
+    suspects = np.flatnonzero(
+        may_clip & (duration > 0) & (duration >= _TIMES_MEDIAN * _median_of_name(device, duration))
+    )
     if not len(suspects):
         return 0
     order = np.lexsort((np.arange(len(device)), device.start, device.stream, device.device))

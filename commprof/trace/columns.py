@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from commprof.intervals import Int64Array
 from commprof.trace.categories import Table, TableByCategory
 from commprof.trace.document import Batch
-from commprof.trace.events import ABSENT, NO_ARGS, Args, Complete, exact_decoder
+from commprof.trace.events import ABSENT, NO_ARGS, Args, Complete, ExactComplete, exact_decoder
 from commprof.trace.model import NO_ID, CpuSpans, DeviceEvents, RuntimeCalls
 from commprof.trace.timestamps import EXACT_LIMIT_NS, MISSING, NOT_FINITE, exact_to_ns, to_ns
 
@@ -175,9 +175,10 @@ class _Names(dict[str, int]):
         self._speaks: list[bool] = []
 
     def __missing__(self, name: str) -> int:
+        speaks = name.startswith(_SPEAKS_OF_COLLECTIVES)
         index = len(self)
         self[name] = index
-        self._speaks.append(name.startswith(_SPEAKS_OF_COLLECTIVES))
+        self._speaks.append(speaks)
         return index
 
     def encode(self, names: list[Any]) -> NDArray[np.int32]:
@@ -221,7 +222,7 @@ def _times(events: list[Complete], batch: Batch) -> tuple[Int64Array, Int64Array
     start, inexact_start = to_ns([event.ts for event in events])
     duration, inexact_duration = to_ns([event.dur for event in events])
     if inexact_start or inexact_duration:
-        texts = [event for event in exact_decoder.decode(batch.text) if hasattr(event, "dur")]
+        texts = [event for event in exact_decoder.decode(batch.text) if type(event) is ExactComplete]
         # Only what a double cannot hold is read again, so that a time never depends on its neighbours in the batch.
         if inexact_start:
             start = np.where(_is_large(start), exact_to_ns([_text(event.ts) for event in texts]), start)
@@ -287,6 +288,4 @@ def _detached(args: Args) -> Args:
     """The same values without a reference to the text of the whole batch."""
     if args.dims is ABSENT and args.types is ABSENT and args.concrete is ABSENT:
         return args
-    return msgspec.structs.replace(
-        args, dims=args.dims.copy(), types=args.types.copy(), concrete=args.concrete.copy()
-    )
+    return msgspec.structs.replace(args, dims=args.dims.copy(), types=args.types.copy(), concrete=args.concrete.copy())

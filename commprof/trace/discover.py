@@ -1,4 +1,4 @@
-"""Which files are meant: a file, a folder, a glob, a URL, or several of them, with the manifest of each if it has one."""
+"""Which files are meant: a file, a folder, a glob, a URL, or several of them, each with its manifest if it has one."""
 
 from __future__ import annotations
 
@@ -72,6 +72,20 @@ def _in_folder(folder: str) -> list[Candidate]:
                 Candidate(path, os.path.relpath(path, folder), False, manifests.get(name), os.path.getsize(path))
             )
     return found
+
+
+def manifests_without_trace(candidates: Iterable[Candidate]) -> list[Manifest]:
+    """Manifests of captures that wrote no trace, from the folders of the candidates; each says why."""
+    folders = sorted(
+        {os.path.dirname(candidate.path) or "." for candidate in candidates if "://" not in candidate.path}
+    )
+    return [
+        manifest
+        for folder in folders
+        if any(name.endswith(SUFFIX) for name in os.listdir(folder))
+        for manifest in read_manifests(folder)
+        if manifest.trace is None
+    ]
 
 
 def _manifests(folder: str) -> dict[str, Manifest]:

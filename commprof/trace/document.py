@@ -16,8 +16,10 @@ import msgspec
 
 from commprof.errors import CannotAnswer, InputRefused, NotATrace
 from commprof.trace.events import events_decoder
+from commprof.trace.huge_numbers import has_huge_number
 from commprof.trace.repair import repair_object
-from commprof.trace.walker import Walk, has_repeated_keys, walk_events
+from commprof.trace.repeated_keys import may_repeat_keys
+from commprof.trace.walker import Walk, walk_events
 
 _HEAD_LIMIT = 64 << 20
 _EVENT_LIMIT = 64 << 20
@@ -197,6 +199,11 @@ class Document:
             return rest
         if rest.startswith(b"]"):
             return rest[1:]
+        if end is not None:
+            # The array is closed behind it, so what is left of it is one event that nothing can repair.
+            self.bad_events += 1
+            self.events += 1
+            return buffer[_ARRAY_END.match(buffer, end - 1).end() :]  # type: ignore[union-attr]
         self.truncated = bool(rest) or not self.is_list
         return None
 
@@ -276,7 +283,7 @@ def _try_batch(text: bytes) -> Batch | None:
         events = events_decoder.decode(text)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return None
-    if has_repeated_keys(text, events):
+    if has_huge_number(text) or may_repeat_keys(text, events):
         return None
     return Batch(events, text)
 

@@ -62,7 +62,7 @@ class Complete(Struct, gc=False, tag_field="ph", tag="X"):
     cat: Any = None
     pid: Any = None
     tid: Any = None
-    args: Args | None = NO_ARGS
+    args: Args | None = None
 
 
 class ExactComplete(Struct, gc=False, tag_field="ph", tag="X"):
@@ -72,14 +72,65 @@ class ExactComplete(Struct, gc=False, tag_field="ph", tag="X"):
     dur: Raw | UnsetType = msgspec.UNSET
 
 
-# Every other phase of the trace event format. They hold nothing that is measured; whether they have args is known
-# only so that a repeated key is noticed.
-_OTHER_PHASES = "B E I i C b n e S T p F s t f P N O D M V v R c ,".split()
+# Every other phase of the trace event format. They hold nothing that is measured; which keys they have is known only
+# so that a repeated one is noticed.
+_OTHER_PHASES = [
+    "B",
+    "E",
+    "I",
+    "i",
+    "C",
+    "b",
+    "n",
+    "e",
+    "S",
+    "T",
+    "p",
+    "F",
+    "s",
+    "t",
+    "f",
+    "P",
+    "N",
+    "O",
+    "D",
+    "V",
+    "v",
+    "R",
+    "c",
+    ",",
+]
+_KEYS = [(key, Raw, None) for key in ("ts", "dur", "cat", "pid", "tid", "name", "args")]
 _OTHERS = tuple(
-    msgspec.defstruct(f"Phase{index}", [("args", Raw, NO_ARGS)], tag_field="ph", tag=phase, gc=False)
+    msgspec.defstruct(f"Phase{index}", _KEYS, tag_field="ph", tag=phase, gc=False)
     for index, phase in enumerate(_OTHER_PHASES)
 )
 
-event_decoder = msgspec.json.Decoder(Union[(Complete, *_OTHERS)])
-events_decoder = msgspec.json.Decoder(list[Union[(Complete, *_OTHERS)]])  # type: ignore[misc]
-exact_decoder = msgspec.json.Decoder(list[Union[(ExactComplete, *_OTHERS)]])  # type: ignore[misc]
+
+class _MetadataArgs(Struct, gc=False, frozen=True):
+    name: Any = None
+
+
+class Metadata(Struct, gc=False, tag_field="ph", tag="M"):
+    """A metadata event (``ph`` M), the only kind whose arguments repeat a word of events: the name of a thread."""
+
+    ts: Any = None
+    dur: Any = None
+    name: Any = None
+    cat: Any = None
+    pid: Any = None
+    tid: Any = None
+    args: _MetadataArgs | None = None
+
+
+_OTHER = (Metadata, *_OTHERS)
+
+
+def _decoder_of(kind: Any) -> msgspec.json.Decoder[Any]:
+    return msgspec.json.Decoder(kind)
+
+
+# Unions of classes made at run time, which a type checker cannot follow.
+event_decoder = _decoder_of(Union.__getitem__((Complete, *_OTHER)))
+events_decoder = _decoder_of(list.__class_getitem__(Union.__getitem__((Complete, *_OTHER))))
+exact_decoder = _decoder_of(list.__class_getitem__(Union.__getitem__((ExactComplete, *_OTHER))))

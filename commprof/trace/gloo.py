@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -112,7 +113,7 @@ def _launcher(queue: list[_Launched], span: CallFacts, start: int) -> _Launched 
     return None
 
 
-def _only_group(rank: RankTrace) -> dict[str, object]:
+def _only_group(rank: RankTrace) -> dict[str, Any]:
     """Group facts for every call where the rank is in one group alone; gloo's events name none."""
     several = [group for group in rank.groups if group.size is None or group.size > 1]
     if len(several) != 1:

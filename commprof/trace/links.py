@@ -94,11 +94,47 @@ def rows_launched_under(
     """
     if not len(wanted) or not len(device):
         return {}
-    found: dict[int, int] = {}
-    linked = np.flatnonzero(launches != NONE)
-    found.update(_by_time(wanted, operators, linked, runtime, launches))
-    found.update(_by_external_id(wanted, operators, device, runtime, launches))
+    ids = _operator_ids(device, runtime, launches)
+    found = _by_time(wanted, operators, np.flatnonzero(launches != NONE), runtime, launches)
+    found = _without_other_owner(found, ids, wanted, operators, runtime, launches)
+    found.update(_by_external_id(wanted, operators, device, runtime, launches, ids))
     return found
+
+
+def _operator_ids(device: DeviceEvents, runtime: RuntimeCalls, launches: Int64Array) -> Int64Array:
+    """The ``External id`` of each device event, or of its launch unless that only repeats the correlation id."""
+    ids = device.external_id.copy()
+    linked = launches != NONE
+    own = runtime.external_id[launches[linked]]
+    borrowed = np.where(own == device.correlation[linked], NO_ID, own)
+    ids[linked] = np.where(ids[linked] == NO_ID, borrowed, ids[linked])
+    return ids
+
+
+def _without_other_owner(
+    found: dict[int, int],
+    ids: Int64Array,
+    wanted: Int64Array,
+    operators: CpuSpans,
+    runtime: RuntimeCalls,
+    launches: Int64Array,
+) -> dict[int, int]:
+    """What was found by time, less the rows whose id names another operator that encloses the launch.
+
+    In traces of whole microseconds a launch falls on the same instant as the start of the next operator.
+    """
+    rows = list(found)
+    owners = np.flatnonzero(np.isin(operators.external_id, ids[rows])) if rows else np.empty(0, np.int64)
+    owner_of = {int(operators.external_id[owner]): int(owner) for owner in owners}
+    ours = set(wanted.tolist())
+    kept = {}
+    for row, operator in found.items():
+        owner = owner_of.get(int(ids[row]), NONE)
+        launch = runtime.start[launches[row]]
+        named = owner != NONE and operators.start[owner] <= launch <= operators.end[owner]
+        if not named or owner in ours:
+            kept[row] = operator
+    return kept
 
 
 def _by_time(
@@ -118,7 +154,8 @@ def _by_time(
         last = np.searchsorted(times, operators.end[mine], side="left")
         owner, position = expand_ranges(first, last)
         inside += [
-            (int(linked[low + p]), int(mine[o]), int(key)) for o, p in zip(owner.tolist(), position.tolist(), strict=True)
+            (int(linked[low + p]), int(mine[o]), int(key))
+            for o, p in zip(owner.tolist(), position.tolist(), strict=True)
         ]
     if not inside:
         return {}
@@ -143,14 +180,13 @@ def _rows_overlapping(operators: CpuSpans, wanted: Int64Array) -> Int64Array:
 
 
 def _by_external_id(
-    wanted: Int64Array, operators: CpuSpans, device: DeviceEvents, runtime: RuntimeCalls, launches: Int64Array
+    wanted: Int64Array,
+    operators: CpuSpans,
+    device: DeviceEvents,
+    runtime: RuntimeCalls,
+    launches: Int64Array,
+    ids: Int64Array,
 ) -> dict[int, int]:
-    ids = device.external_id.copy()
-    linked = launches != NONE
-    # A kernel without an operator's id takes that of its launch, unless the launch repeats its correlation id there.
-    own = runtime.external_id[launches[linked]]
-    borrowed = np.where(own == device.correlation[linked], NO_ID, own)
-    ids[linked] = np.where(ids[linked] == NO_ID, borrowed, ids[linked])
     by_id = {int(operators.external_id[row]): int(row) for row in wanted if operators.external_id[row] != NO_ID}
     found = {}
     for row in np.flatnonzero(np.isin(ids, list(by_id))).tolist():
@@ -159,7 +195,7 @@ def _by_external_id(
         if launch == NONE:
             plausible = operators.start[operator] <= device.start[row]
         else:
-            plausible = operators.start[operator] <= runtime.start[launch] < operators.end[operator]
+            plausible = operators.start[operator] <= runtime.start[launch] <= operators.end[operator]
         if plausible:
             found[row] = operator
     return found

@@ -45,7 +45,7 @@ def read_rank(
     finally:
         if collecting:
             gc.enable()
-    return _rank_trace(path, source.bytes, document, columns, manifest, source.truncated)
+    return _rank_trace(path, source.size, document, columns, manifest, source.truncated)
 
 
 def _rank_trace(

@@ -22,7 +22,7 @@ _TOKEN = re.compile(
 _BAD_ESCAPE = re.compile(r"\\(?:([\"\\/bfnrt]|u[0-9a-fA-F]{4})|)", re.DOTALL)
 _CONTROL = re.compile(r"[\x00-\x1f]")
 _SURROGATE = re.compile(r"\\u[dD][89abAB][0-9a-fA-F]{2}(\\u[dD][c-fC-F][0-9a-fA-F]{2})?|\\u[dD][c-fC-F][0-9a-fA-F]{2}")
-_CLOSES = re.compile(r"\s*(?::|,\s*[\"\[{\d-]|,\s*(?:null|true|false)|[}\]])")
+_CLOSES = re.compile(r"\s*(?::|,\s*[\"\[{\d-]|,\s*(?:null|true|false)|[}\]](?=\s*(?:[,}\]]|$)))")
 _QUOTE = re.compile(r'(\\*)"')
 _NEXT_KEY = re.compile(r'\s*(?:[}\]]|,\s*"[^"\\]{1,60}"\s*:)')
 

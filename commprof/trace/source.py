@@ -34,7 +34,7 @@ class Source:
     path: str
     stream: IO[bytes]
     format: str
-    bytes: int
+    size: int
     progress: Progress | None = None
     truncated: bool = field(default=False, init=False)
 
@@ -69,7 +69,7 @@ class Source:
                     member = isal_zlib.decompressobj(wbits=31)
                 try:
                     out = member.decompress(data)
-                except (isal_zlib.error, zlib.error):
+                except (isal_zlib.error, zlib.error):  # type: ignore[misc]
                     self.truncated = True
                     return
                 if out:
@@ -129,7 +129,12 @@ def open_source(path: str, progress: Progress | None = None) -> Source:
         stream.seek(0)
     except (OSError, ValueError, ImportError) as error:
         raise InputRefused(f"{path}: {_reason(error)}", hint="check the path") from None
-    return Source(path, stream, _format(path, magic), size, progress)
+    try:
+        kind = _format(path, magic)
+    except InputRefused:
+        stream.close()
+        raise
+    return Source(path, stream, kind, size, progress)
 
 
 def _open(path: str) -> tuple[IO[bytes], int]:

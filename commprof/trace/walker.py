@@ -12,20 +12,18 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
-from msgspec import Raw, Struct
 
 from commprof.errors import InputRefused
-from commprof.trace.events import NO_ARGS, Complete, event_decoder
+from commprof.trace.events import event_decoder
+from commprof.trace.huge_numbers import has_huge_number
 from commprof.trace.repair import repair
+from commprof.trace.repeated_keys import repeats_keys
 
 _NEXT_EVENT = re.compile(r'\}(?=\s*,\s*\{\s*"(?:ph|name|cat|pid|tid|ts|dur|args|id|s|bp|tts|sf)"\s*:)')
 _LAST_EVENT = re.compile(r"\}(?=\s*\](?:\s*[,}]|\s*$))")
 _ANOTHER_FILE = re.compile(r'"(?:schemaVersion|traceEvents|distributedInfo|deviceProperties)"\s*:')
 _CANDIDATES = 6
 _SPACE_OR_COMMA = " \t\r\n,"
-
-WATCHED_KEYS = ("ts", "dur", "args")
-"""Keys whose repetition in one event is noticed: the ones that carry numbers."""
 
 
 @dataclass(slots=True)
@@ -42,31 +40,6 @@ class Walk:
         if fault is not None:
             self.faults[len(self.fragments)] = fault
         self.fragments.append(fragment)
-
-
-class _Watched(Struct, gc=False):
-    ts: Raw | msgspec.UnsetType = msgspec.UNSET
-    dur: Raw | msgspec.UnsetType = msgspec.UNSET
-    args: Raw | msgspec.UnsetType = msgspec.UNSET
-
-
-_watched_decoder = msgspec.json.Decoder(list[_Watched])
-
-
-def has_repeated_keys(text: bytes, events: list[Any]) -> bool:
-    """Whether some event of a valid batch may hold a watched key twice (a decoder keeps the last one silently)."""
-    counts = [text.count(f'"{key}"'.encode()) for key in WATCHED_KEYS]
-    with_args = len(events) - [event.args is NO_ARGS for event in events].count(True)
-    with_dur = len(events) - [type(event) is Complete and event.dur is not None for event in events].count(False)
-    if counts == [len(events), with_dur, with_args]:
-        return False
-    # Some event lacks a ts, or one of the words stands elsewhere in the text: look exactly.
-    try:
-        found = _watched_decoder.decode(text)
-    except (msgspec.MsgspecError, UnicodeDecodeError):
-        return True
-    present = [sum(getattr(event, key) is not msgspec.UNSET for event in found) for key in WATCHED_KEYS]
-    return present != counts
 
 
 def walk_events(buffer: bytes, start: int, stop: int, path: str) -> Walk:
@@ -106,15 +79,14 @@ class _Scanner:
         )
 
     def end_of_value(self, text: str, position: int) -> int | None:
+        self.repeated = False
         try:
             return self._decoder.raw_decode(text, position)[1]
         except (ValueError, RecursionError):
             return None
 
     def _object(self, pairs: list[tuple[str, Any]]) -> None:
-        # Inner objects come first, so what stands here last is the event itself.
-        keys = [key for key, _ in pairs]
-        self.repeated = any(keys.count(key) > 1 for key in WATCHED_KEYS)
+        self.repeated = self.repeated or repeats_keys(pairs)
 
 
 def _ignore(_: str) -> None:
@@ -127,12 +99,17 @@ def _take(walk: Walk, text: str, repeated: bool) -> None:
         data = text.encode("utf-8")
     except UnicodeEncodeError:
         data = None
-    if data is not None and _is_event(data):
+    if data is not None and repeated:
+        data = _last_of_each_key(data)
+    if data is not None and not has_huge_number(data) and _is_event(data):
         walk.add(data, "duplicate_key" if repeated else None)
         return
     repaired = repair(text, _is_event)
     if repaired is not None:
         walk.add(*repaired)
+        return
+    if data is not None and _is_event(data):
+        walk.add(data, "duplicate_key" if repeated else None)
         return
     kept = _without_args(text)
     if kept is not None:
@@ -142,7 +119,10 @@ def _take(walk: Walk, text: str, repeated: bool) -> None:
 
 
 def _recover(walk: Walk, text: str, position: int, path: str) -> int | None:
-    """Repair or drop the broken event at ``position``; returns where the next one begins."""
+    """Repair or drop the broken event at ``position``; returns where the next one begins.
+
+    ``None`` if it may go on after the text: then it must be looked at again together with what follows.
+    """
     ends: list[int] = []
     search = position
     while len(ends) < _CANDIDATES:
@@ -151,7 +131,9 @@ def _recover(walk: Walk, text: str, position: int, path: str) -> int | None:
             break
         ends.append(match.end())
         search = match.end()
-    for end in ends:
+    last = len(text.rstrip())
+    at_end = text[last - 1] == "}" and len(ends) < _CANDIDATES
+    for end in [*ends, *([last] if at_end else [])]:
         repaired = repair(text[position:end], _is_event)
         if repaired is not None:
             walk.add(*repaired)
@@ -172,6 +154,14 @@ def _is_event(data: bytes) -> bool:
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return False
     return True
+
+
+def _last_of_each_key(data: bytes) -> bytes:
+    """The event with every repeated key at its last value alone: also ``ph``, which decides how it is decoded."""
+    try:
+        return msgspec.json.encode(msgspec.json.decode(data, type=dict[str, msgspec.Raw]))
+    except (msgspec.MsgspecError, RecursionError):
+        return data
 
 
 def _is_unknown_phase(text: str) -> bool:
