@@ -37,8 +37,8 @@ class _Rank:
     """State of one rank: its CPU, its streams, and the arrays that become its timeline."""
 
     __slots__ = (
-        "after", "blocked", "busy", "call_of", "comm_active", "computing", "cost", "cpu_end", "cpu_start", "dev_end",
-        "dev_start", "gap", "group_of", "id", "kinds", "launch", "missing", "order", "outstanding", "pc", "queues",
+        "after", "blocked", "busy", "call_of", "comm_active", "comms", "computing", "cost", "cpu_end", "cpu_start",
+        "dev_end", "dev_start", "gap", "group_of", "id", "kinds", "launch", "missing", "order", "outstanding", "pc", "queues",
         "rate", "streams", "t", "waiters", "work",
     )  # fmt: skip
 
@@ -46,6 +46,7 @@ class _Rank:
         n = len(compiled.kinds)
         self.id = rank
         self.kinds, self.streams, self.after = compiled.kinds, compiled.streams, compiled.after
+        self.comms = compiled.comms
         self.work, self.cost = durations(plan, rank)
         self.gap = host_gaps(plan, rank)
         blank = array("q", [-1]) * n
@@ -71,6 +72,7 @@ class _Compiled:
         self.kinds = [int(ins.kind) for ins in instructions]
         self.streams = [ins.stream for ins in instructions]
         self.after = [ins.after for ins in instructions]
+        self.comms = [ins.comm for ins in instructions]
         self.all_streams = sorted({ins.stream for ins in instructions if ins.stream >= 0})
 
 
@@ -177,7 +179,7 @@ class Engine:
 
     def _enrol(self, rank: _Rank, i: int) -> None:
         """Find the call that this launch takes part in: the n-th one between these ranks in program order."""
-        comm = self.plan.program(rank.id).instructions[i].comm
+        comm = rank.comms[i]
         assert comm is not None
         if comm.axis not in rank.group_of:
             rank.group_of[comm.axis] = self.plan.mesh.group(rank.id, comm.axis)
@@ -288,8 +290,7 @@ class Engine:
         call.arrived += 1
         if call.first < 0:
             call.first = self.now
-        compute_left = max((r.left // _FULL - (self.now - r.since) for r in rank.computing.values()), default=0)
-        ready = self.now + self.timing.block_delay(call.key, rank.id, compute_left)
+        ready = self.now + self._block_delay(call, rank)
         call.ready = max(call.ready, ready)
         buffered = self.scenario.real and call.op not in SYNCHRONISING and call.comm.size_bytes <= BUFFER_BYTES
         if buffered and rank.id == call.source:
@@ -300,6 +301,13 @@ class Engine:
         elif call.arrived == len(call.members):
             call.early = self.timing.early_share(self._length(call)[1], call.ready - call.first)
             self._at(call.ready, self._begin, call)
+
+    def _block_delay(self, call: Call, rank: _Rank) -> int:
+        """How long the kernel's later blocks wait for SMs behind compute (real model)."""
+        if not self.scenario.real or not rank.computing:
+            return 0
+        left = max(r.left // _FULL - (self.now - r.since) for r in rank.computing.values())
+        return self.timing.block_delay(call.key, rank.id, left)
 
     def _sink_entered(self, call: Call, rank: _Rank, ready: int) -> None:
         if call.done >= 0:
@@ -317,6 +325,12 @@ class Engine:
         return path
 
     def _length(self, call: Call) -> tuple[int, int]:
+        """Latency and transfer of ``call`` in ns, worked out once."""
+        if call.length is None:
+            call.length = self._work_out(call)
+        return call.length
+
+    def _work_out(self, call: Call) -> tuple[int, int]:
         comm, matrix = call.comm, None
         if comm.traffic is not None:
             matrix = traffic(
@@ -367,6 +381,7 @@ class Engine:
             alpha = self._length(call)[0]
             self._at(self.now + alpha, self._finish, self.ranks[member], self._index(call, member))
         call.pending = ()
+        call.length = None  # of hundreds of thousands of calls only those in progress keep it
 
     def _end_member(self, call: Call, member: int, when: int) -> None:
         rank = self.ranks[member]

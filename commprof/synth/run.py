@@ -118,15 +118,17 @@ def _work(rank: int) -> tuple[str, int]:
 
 
 def _all_ranks(job: _Job, ranks: int, jobs: int) -> Iterator[tuple[str, int]]:
-    """Rows of all ranks in order, written by ``jobs`` forked processes where the system can fork."""
+    """Rows of all ranks in order. This process writes every ``jobs``-th rank, forked ones the others."""
     global _current
     if jobs <= 1 or not hasattr(os, "fork"):
         yield from map(job, range(ranks))
         return
     _current = job
     try:
-        with _forked(jobs) as pool:
-            yield from pool.imap(_work, range(ranks), chunksize=1)
+        with _forked(jobs - 1) as pool:
+            others = pool.imap(_work, (rank for rank in range(ranks) if rank % jobs))
+            for rank in range(ranks):
+                yield next(others) if rank % jobs else job(rank)
     finally:
         _current = None
 

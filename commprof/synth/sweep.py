@@ -106,8 +106,7 @@ def rank_truth(plan: Plan, rank: int, shown: RankTimeline) -> RankTruth:
     whole = Window("whole", min(w.start for w in work), max(w.end for w in work))
     blocking = _blocking_calls(plan, rank, shown)
     exposure = {w.index: Exposure() for w in work if w.kind == COMM}
-    _walk(work, [*steps], exposure, blocking)
-    _walk(work, [whole], {w.index: Exposure() for w in work if w.kind == COMM}, blocking)
+    _walk(work, steps, whole, exposure, blocking)
     return RankTruth(steps, whole, missing, exposure, work, _main_stream(work))
 
 
@@ -177,10 +176,14 @@ def _blocking_calls(plan: Plan, rank: int, shown: RankTimeline) -> list[tuple[in
 def _walk(
     work: list[Work],
     windows: list[Window],
+    whole: Window,
     exposure: dict[int, Exposure],
     blocking: list[tuple[int, int, int]],
 ) -> None:
-    """Go through the stretches between all starts, ends and window borders, and book each one."""
+    """Go through the stretches between all starts, ends and window borders, and book each one.
+
+    ``windows`` do not overlap; ``whole`` is booked beside them.
+    """
     order = sorted(range(len(work)), key=lambda n: (work[n].start, work[n].stream, n))
     borders = {w.start for w in windows} | {w.end for w in windows}
     points = sorted({w.start for w in work} | {w.end for w in work} | borders)
@@ -202,15 +205,14 @@ def _walk(
         if comms and not computing:
             resume = compute_starts[following] if following < len(compute) else None
             _share(comms, (p, q), resume, exposure, window)
-        if window is not None:
-            _book(window, q - p, computing, bool(comms), any(w.kind == COPY for w in active))
-            if not computing and following < len(compute):
-                launch, thread = earliest[following]
-                host = _host_bound(p, min(q, launch), thread, blocking)
-                if comms:
-                    window.split["exposed_host_ns"] += host
-                elif not active:
-                    window.split["idle_host_ns"] += host
+        host = 0
+        if not computing and following < len(compute):
+            launch, thread = earliest[following]
+            host = _host_bound(p, min(q, launch), thread, blocking)
+        copying = any(w.kind == COPY for w in active)
+        for booked in (window, whole if whole.start <= p < whole.end else None):
+            if booked is not None:
+                _book(booked, q - p, computing, bool(comms), copying, host)
 
 
 def _earliest_launch(compute: list[tuple[int, int, int]]) -> list[tuple[int, int]]:
@@ -257,7 +259,7 @@ def _share(
             by_window[window.name] = by_window.get(window.name, 0) + part
 
 
-def _book(window: Window, length: int, computing: bool, communicating: bool, copying: bool) -> None:
+def _book(window: Window, length: int, computing: bool, communicating: bool, copying: bool, host: int) -> None:
     split = window.split
     split["compute_ns"] += length if computing else 0
     split["comm_ns"] += length if communicating else 0
@@ -266,7 +268,9 @@ def _book(window: Window, length: int, computing: bool, communicating: bool, cop
         split["overlap_ns"] += length if communicating else 0
     elif communicating:
         split["exposed_comm_ns"] += length
+        split["exposed_host_ns"] += host
     elif copying:
         split["exposed_copy_ns"] += length
     else:
         split["idle_ns"] += length
+        split["idle_host_ns"] += host

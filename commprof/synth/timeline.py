@@ -32,6 +32,7 @@ class Call:
     ready: int = 0
     early: int = 0
     done: int = -1
+    length: tuple[int, int] | None = None
     pending: tuple[int, ...] = ()
 
     @property

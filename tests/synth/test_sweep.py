@@ -14,8 +14,9 @@ def sweep(
         for n, (kind, stream, start, end) in enumerate(work)
     ]
     exposure = {w.index: Exposure() for w in events if w.kind == COMM}
-    step = Window("step", *window)
-    _walk(events, [step], exposure, [])
+    step, whole = Window("step", *window), Window("whole", *window)
+    _walk(events, [step], whole, exposure, [])
+    assert step.split == whole.split
     return step.split, exposure
 
 
