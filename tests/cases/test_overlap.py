@@ -262,3 +262,74 @@ def _shares(value: Any, key: str = "") -> list[float]:
         return [share for part in value for share in _shares(part, key)]
     is_share = key.endswith(("_share", "_ratio")) or key == "share"
     return [value] if is_share and isinstance(value, int | float) else []
+
+
+# Parts of overlap that are worth less: hidden only by kernels that exist for communication, or by thin ones.
+
+
+CHUNK_CAT = "void at::native::(anonymous namespace)::chunk_cat_cuda_kernel<float, c10::BFloat16>(...)"
+SPLIT_COPY = "void at::native::(anonymous namespace)::split_with_sizes_copy_out_contiguous_no_cast_kernel(...)"
+
+
+@pytest.mark.parametrize("name", [CHUNK_CAT, SPLIT_COPY])
+def test_overlap_with_copies_for_communication_is_shown_apart(name: str, whole: Callable[[Trace], Any]) -> None:
+    # 500-600 is hidden by the copy alone, 700-750 by the copy and a GEMM, 750-800 by the GEMM.
+    trace = Trace()
+    trace.all_reduce(500, 900)
+    trace.kernel(name, 500, 600)
+    trace.kernel(name, 700, 750, stream=9)
+    trace.gemm(700, 800)
+
+    _, split = whole(trace)
+
+    assert (split["overlap_ns"], split["overlap_comm_copies_ns"]) == (200_000, 100_000)
+
+
+@pytest.mark.parametrize(
+    "operator",
+    [
+        "torch::distributed::reducer::mul_out",
+        "fsdp::all_gather_copy_in",
+        "fsdp::split_with_sizes_copy",
+        "fsdp::chunk_cat",
+    ],
+)
+def test_overlap_with_kernels_launched_for_communication(operator: str, whole: Callable[[Trace], Any]) -> None:
+    trace = Trace()
+    trace.all_reduce(500, 900, launch=90)
+    under = trace.cpu_op(operator, 10, 20)
+    trace.kernel("void at::native::vectorized_elementwise_kernel<4>", 500, 600, launch=12, under=under)
+    other = trace.cpu_op("aten::add", 30, 40)
+    trace.kernel("void at::native::vectorized_elementwise_kernel<4>", 700, 750, launch=32, under=other)
+
+    _, split = whole(trace)
+
+    assert (split["overlap_ns"], split["overlap_comm_copies_ns"]) == (150_000, 100_000)
+
+
+@pytest.mark.parametrize(
+    ("blocks", "thin"), [([10, 1, 1], 100_000), ([11, 1, 1], 0), ([2, 5, 1], 100_000), ([4, 3, 1], 0)]
+)
+def test_overlap_with_thin_kernels_needs_the_number_of_sms(
+    blocks: list[int], thin: int, whole: Callable[[Trace], Any]
+) -> None:
+    # A tenth of 108 SMs is 10.8 blocks.
+    trace = Trace()
+    trace.top["deviceProperties"] = [{"id": 0, "name": "NVIDIA A100-SXM4-80GB", "numSms": 108}]
+    trace.all_reduce(500, 900)
+    trace.kernel("void at::native::vectorized_elementwise_kernel<4>", 500, 600, args={"grid": blocks})
+
+    report, split = whole(trace)
+
+    assert (split["overlap_ns"], split["overlap_thin_ns"]) == (100_000, thin)
+    assert report["input"]["devices"] == ["NVIDIA A100-SXM4-80GB"]
+
+
+def test_overlap_with_thin_kernels_is_unknown_without_the_device(whole: Callable[[Trace], Any]) -> None:
+    trace = Trace()
+    trace.all_reduce(500, 900)
+    trace.kernel("void at::native::vectorized_elementwise_kernel<4>", 500, 600, args={"grid": [1, 1, 1]})
+
+    _, split = whole(trace)
+
+    assert (split["overlap_ns"], split["overlap_thin_ns"]) == (100_000, None)

@@ -169,3 +169,14 @@ def test_c009_traces_are_found_below_a_folder_and_the_rest_is_listed(run_analyze
     ignored = {Path(entry["path"]).name: entry["reason"] for entry in run.report["input"]["ignored"]}
     assert sorted(ignored) == ["notes.txt", "params.json"]
     assert all(ignored.values())
+
+
+def test_the_host_of_a_file_is_kept(run_analyze: Analyze, tmp_path: Path) -> None:
+    for rank, host in ((0, "node7"), (1, "node8")):
+        trace = of_rank(rank)
+        trace.top["host_name"] = host
+        trace.write(tmp_path / "in" / f"rank{rank}.json")
+
+    run = run_analyze(tmp_path / "in")
+
+    assert {file["rank"]: file["host"] for file in run.report["input"]["files"]} == {0: "node7", 1: "node8"}

@@ -53,7 +53,7 @@ def harmed(harm: str, style: Style) -> bytes:
     return trace.text(style).encode().replace(b"@@", HARM[harm])
 
 
-@pytest.mark.parametrize("size", [1, 2, 3, 7, 64, 333, 1000, 4096])
+@pytest.mark.parametrize("size", [1, 3, 64, 333, 4096])
 @pytest.mark.parametrize("harm", HARM)
 @pytest.mark.parametrize("packed", [False, True], ids=["plain", "gzip"])
 def test_c028_blocks_of_any_size(
