@@ -38,8 +38,8 @@ class _Rank:
 
     __slots__ = (
         "after", "blocked", "busy", "call_of", "comm_active", "comms", "computing", "cost", "cpu_end", "cpu_start",
-        "dev_end", "dev_start", "gap", "group_of", "id", "kinds", "launch", "missing", "order", "outstanding", "pc", "queues",
-        "rate", "streams", "t", "waiters", "work",
+        "dev_end", "dev_start", "gap", "group_of", "id", "kinds", "launch", "missing", "order", "outstanding", "pc",
+        "queues", "rate", "streams", "t", "waiters", "work",
     )  # fmt: skip
 
     def __init__(self, plan: Plan, rank: int, compiled: _Compiled) -> None:
