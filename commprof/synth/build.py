@@ -227,7 +227,12 @@ class StageBuilder:
     def _point_to_point(self, op: str, peer: int, stream: int, action: Action) -> None:
         elements = self.layer.activation // (self.scenario.tp if self.scenario.sequence_parallel else 1)
         phase = "forward" if action.forward else "backward"
-        comm = Comm(op, "pp", elements, elements, "BFloat16", phase=phase, peer=peer)
+        virtual = action.chunk * self.scenario.pp + self.stage
+        boundary = virtual if (op == "send") == action.forward else virtual - 1
+        comm = Comm(
+            op, "pp", elements, elements, "BFloat16", phase=phase, peer=peer, layer=boundary,
+            microbatch=action.microbatch,
+        )  # fmt: skip
         self.builder.communicate(comm, stream=stream)
 
     # pieces

@@ -202,7 +202,7 @@ class Engine:
             if len(members) > 1:
                 self._open[(*ends, n)] = number
         call = self.calls[number]
-        if call.comm.size_bytes != comm.size_bytes or (comm.peer is None and call.op != comm.op):
+        if call.enrolled and not call.comm.meets(comm):
             raise RuntimeError(f"rank {rank.id} calls {comm.op} where group {group.id} calls {call.op}")
         call.indices[self._places(call)[rank.id]] = i
         call.enrolled += 1

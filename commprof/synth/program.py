@@ -34,7 +34,8 @@ class Comm:
     """What a communication instruction moves.
 
     ``op`` is the operation (``all_reduce``, ...), ``nelems_in`` and ``nelems_out`` the elements of one rank's
-    input and output. ``peer`` is the pipeline stage at the other end of a send or receive, ``root`` the place
+    input and output. ``peer`` is the pipeline stage at the other end of a send or receive, ``microbatch`` and ``layer``
+    say which activation it is (``layer``: the boundary between model chunks), ``root`` is the place
     of the root in the group for a broadcast, ``traffic`` the key of a table of unequal splits.
     """
 
@@ -50,6 +51,13 @@ class Comm:
     root: int | None = None
     traffic: tuple[int, ...] | None = None
     transposed: bool = False
+    microbatch: int | None = None
+
+    def meets(self, other: Comm) -> bool:
+        """Whether the other end of a call may say this: the same bytes of the same thing."""
+        mine = (self.size_bytes, self.phase, self.layer, self.microbatch)
+        same = mine == (other.size_bytes, other.phase, other.layer, other.microbatch)
+        return same and (self.op == other.op) == (self.peer is None)
 
     @property
     def size_bytes(self) -> int:

@@ -6,6 +6,7 @@ import pytest
 
 from commprof.synth.dataparallel import assign_buckets
 from commprof.synth.schedule import schedule
+from tests.synth.by_hand import round_job, run
 
 MIB = 1 << 20
 # Eight Linear(1024, 1024) in fp32, gradients ready from the last to the first, bias before weight.
@@ -76,3 +77,19 @@ def test_interleaved_runs_every_pass_once_and_forward_first(stages: int, microba
             else:
                 assert (action.microbatch, action.chunk) in done
         assert len(actions) == len(set(actions)) == 2 * microbatches * chunks
+
+
+@pytest.mark.parametrize(("stages", "microbatches", "chunks"), [(2, 4, 2), (2, 6, 3), (4, 8, 2), (3, 6, 2)])
+def test_every_message_of_an_interleaved_pipeline_meets_its_own_receive(
+    stages: int, microbatches: int, chunks: int
+) -> None:
+    # The engine refuses a send that meets the receive of another microbatch, chunk or direction.
+    scenario = round_job(
+        10**12, strategy="none", inner=1, pp=stages, microbatches=microbatches, chunks=chunks,
+        schedule="interleaved", layers=stages * chunks,
+    )  # fmt: skip
+
+    timeline = run(scenario)
+
+    # One activation and one gradient per microbatch and boundary.
+    assert len(timeline.calls) == 2 * microbatches * (stages * chunks - 1)
