@@ -259,6 +259,68 @@ def test_c219_the_keys_of_the_contract(where: str, outputs: Callable[..., Run]) 
     assert KEYS[where] - set(value) == set()
 
 
+class Visible(HTMLParser):
+    """The text of a page that a reader sees, up to its glossary."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.texts: list[str] = []
+        self._hidden = 0
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        """Enter a script or a style sheet."""
+        self._hidden += tag in ("script", "style")
+
+    def handle_endtag(self, tag: str) -> None:
+        """Leave a script or a style sheet."""
+        self._hidden -= tag in ("script", "style")
+
+    def handle_data(self, data: str) -> None:
+        """Keep what is shown."""
+        if not self._hidden and data.strip():
+            self.texts.append(" ".join(data.split()))
+
+    def figures(self, pattern: str) -> set[tuple[str, ...]]:
+        """Every figure of this form before the glossary."""
+        end = max(place for place, text in enumerate(self.texts) if text == "Glossary")
+        return {found.groups() for text in self.texts[:end] for found in re.finditer(pattern, text)}
+
+
+NS_PER = {"ns": 1, "µs": 1000, "ms": 1_000_000, "s": 1_000_000_000}
+
+
+def _numbers(value: Any, suffix: str, key: str = "") -> Iterator[float]:
+    """Every number of the report whose key ends in ``suffix``."""
+    if isinstance(value, dict):
+        for name, part in value.items():
+            yield from _numbers(part, suffix, name)
+    elif isinstance(value, list):
+        for part in value:
+            yield from _numbers(part, suffix, key)
+    elif key.endswith(suffix) and isinstance(value, int | float):
+        yield value
+
+
+def test_c219_every_figure_of_the_html_is_in_the_json(outputs: Callable[..., Run], tmp_path: Path) -> None:
+    run = outputs(t0())
+
+    page = Visible()
+    page.feed((tmp_path / "r.html").read_text(encoding="utf-8"))
+
+    said = " ".join(strings(run.report))
+    times, shares = set(_numbers(run.report, "_ns")), {*_numbers(run.report, "_share"), *_numbers(run.report, "_ratio")}
+    step = run.report["ranks"][0]["steps"][0]
+    parts = {value / step["duration_ns"] for key, value in step.items() if key.endswith("_ns") and value is not None}
+    shown = page.figures(r"(\d[\d,]*(?:\.(\d+))?) (ns|µs|ms|s)\b")
+    assert len(shown) >= 6
+    for number, decimals, unit in shown:
+        value, off = float(number.replace(",", "")) * NS_PER[unit], NS_PER[unit] * 0.5 / 10 ** len(decimals or "")
+        assert any(abs(value - time) <= off for time in times) or f"{number} {unit}" in said, (number, unit)
+    for (number,) in page.figures(r"(\d+(?:\.\d+)?) %"):
+        near = any(abs(float(number) / 100 - share) <= 0.0005 for share in shares | parts)
+        assert near or f"{number} %" in said, number
+
+
 def test_c219_schema_and_vocabulary(outputs: Callable[..., Run]) -> None:
     run = outputs(t0())
 
