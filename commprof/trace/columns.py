@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from hashlib import blake2b
 from typing import Any
 
 import msgspec
@@ -13,13 +14,20 @@ from numpy.typing import NDArray
 from commprof.intervals import Int64Array
 from commprof.trace.categories import Table, TableByCategory
 from commprof.trace.document import Batch
-from commprof.trace.events import ABSENT, NO_ARGS, Args, Complete, ExactComplete, exact_decoder
+from commprof.trace.events import ABSENT, NO_ARGS, Args, Complete, ExactComplete, FullComplete, exact_decoder
 from commprof.trace.model import NO_ID, CpuSpans, DeviceEvents, RuntimeCalls
 from commprof.trace.timestamps import EXACT_LIMIT_NS, MISSING, NOT_FINITE, exact_to_ns, to_ns
 
 _SPEAKS_OF_COLLECTIVES = (
     "record_param_comms", "c10d::", "_c10d_functional", "nccl:", "gloo:", "symm_mem::", "mpi:", "ucc:", "xccl:",
 )  # fmt: skip
+
+
+_LONGEST_NS = 1 << 53
+"""104 days: no event of a trace is longer, and a thousand such still have a sum."""
+
+_LATEST_NS = (1 << 61) + (1 << 60)
+"""Year 2079 as Unix time; the distance of two times with one such base still fits."""
 
 
 class Columns:
@@ -38,7 +46,9 @@ class Columns:
 
     def add(self, batch: Batch) -> None:
         """Append the complete events of one batch."""
-        events = [event for event in batch.events if type(event) is Complete]
+        # A batch holds complete events of one of the two classes.
+        events: list[Complete | FullComplete] = [event for event in batch.events if type(event) is FullComplete]
+        events = events or [event for event in batch.events if type(event) is Complete]
         if not events:
             self.repaired.update(batch.faults.values())
             return
@@ -46,20 +56,21 @@ class Columns:
         usable = self._check(start, duration, batch)
         tables = self._table_of_each(events)
         self.ignored += int((tables == Table.UNKNOWN).sum())
-        for table in (Table.OPERATOR, Table.RUNTIME, Table.KERNEL, Table.COPY, Table.ANNOTATION):
+        # Fills and copies share a table with kernels, in file order: what counts is that they occupy the device.
+        is_copy = tables == Table.COPY
+        tables[is_copy] = Table.KERNEL
+        for table in (Table.OPERATOR, Table.RUNTIME, Table.KERNEL, Table.ANNOTATION):
             rows = np.flatnonzero((tables == table) & usable)
             if len(rows):
                 chosen = [events[row] for row in rows.tolist()]
                 begins = start[rows]
-                # Fills and copies share a table with kernels: what counts is that they occupy the device.
-                into = Table.KERNEL if table is Table.COPY else table
-                self._append(into, chosen, begins, begins + duration[rows], is_copy=table is Table.COPY)
+                self._append(table, chosen, begins, begins + duration[rows], is_copy[rows])
 
     def _check(self, start: Int64Array, duration: Int64Array, batch: Batch) -> NDArray[np.bool_]:
         """Which events have usable times; the others are counted by reason, each once."""
         usable = np.ones(len(start), np.bool_)
         for reason, bad in (
-            ("non_finite", (start == NOT_FINITE) | (duration == NOT_FINITE)),
+            ("non_finite", (start == NOT_FINITE) | (duration == NOT_FINITE) | _beyond_measure(start, duration)),
             ("bad_event", start == MISSING),
             ("no_duration", duration == MISSING),
             ("negative_duration", duration < 0),
@@ -77,13 +88,13 @@ class Columns:
         """Count repairs of events that are kept: one that is skipped is counted there and not twice."""
         position = -1
         for index, event in enumerate(batch.events):
-            complete = type(event) is Complete
+            complete = type(event) is Complete  # a batch with faults was decoded event by event
             position += complete
             fault = batch.faults.get(index)
             if fault is not None and not (complete and not usable[position]):
                 self.repaired[fault] += 1
 
-    def _table_of_each(self, events: list[Complete]) -> NDArray[np.int8]:
+    def _table_of_each(self, events: Sequence[Complete | FullComplete]) -> NDArray[np.int8]:
         categories = [event.cat for event in events]
         try:
             return np.array(list(map(self._tables.__getitem__, categories)), np.int8)
@@ -91,11 +102,11 @@ class Columns:
             return np.array([self._tables[c if isinstance(c, str) else None] for c in categories], np.int8)
 
     def _append(
-        self, table: Table, events: list[Complete], start: Int64Array, end: Int64Array, *, is_copy: bool
+        self, table: Table, events: Sequence[Complete | FullComplete], start: Int64Array, end: Int64Array, is_copy: NDArray[np.bool_]
     ) -> None:
         columns = self._columns[table]
         names = self.names.encode([event.name for event in events])
-        args = [event.args or NO_ARGS for event in events]
+        args = [NO_ARGS if event.args is None else event.args for event in events]
         first = self._rows[table]
         self._rows[table] += len(events)
         columns["name"].append(names)
@@ -108,17 +119,17 @@ class Columns:
             columns["correlation"].append(_numbers([a.correlation for a in args]))
             columns["device"].append(self._or_else([a.device for a in args], pids))
             columns["stream"].append(self._or_else([a.stream for a in args], tids))
-            columns["is_copy_row"].append(np.full(len(events), is_copy))
+            columns["is_copy_row"].append(is_copy)
             columns["graph_node"].append(np.array([bool(a.graph_node) for a in args]))
-            columns["blocks"].append(np.array([_blocks(a.grid) for a in args], np.int64))
-            self._keep_args(table, first, args, [_describes_collective(a) for a in args])
+            columns["blocks"].append(_blocks([a.grid for a in args]))
+            self._keep_args(table, first, args, [i for i, a in enumerate(args) if _describes_collective(a)])
             return
         columns["pid"].append(pids)
         columns["tid"].append(tids)
         if table is Table.RUNTIME:
             columns["correlation"].append(_numbers([a.correlation for a in args]))
         else:
-            self._keep_args(table, first, args, self.names.speaks(names).tolist())
+            self._keep_args(table, first, args, np.flatnonzero(self.names.speaks(names)).tolist())
 
     def _or_else(self, values: list[Any], fallback: Int64Array) -> Int64Array:
         """The values as ids, and where there is none (``None``) the fallback."""
@@ -126,10 +137,10 @@ class Columns:
         missing = np.array([value is None for value in values], np.bool_)
         return np.where(missing, fallback, ids)
 
-    def _keep_args(self, table: Table, first: int, args: list[Args], wanted: list[bool]) -> None:
+    def _keep_args(self, table: Table, first: int, args: list[Args], wanted: list[int]) -> None:
         kept = self._args[table]
-        for index, keep in enumerate(wanted):
-            if keep and args[index] is not NO_ARGS:
+        for index in wanted:
+            if args[index] is not NO_ARGS:
                 kept[first + index] = _detached(args[index])
 
     def device(self) -> DeviceEvents:
@@ -209,30 +220,37 @@ class _Ids(dict[Any, int]):
         last_word = str(value).split()[-1:]
         if last_word and last_word[0].isascii() and last_word[0].isdigit() and len(last_word[0]) < 19:
             return int(last_word[0])
-        return -1 if value is None else -2 - len(self)
+        # A word has the same number wherever it stands: in what order words are met depends on the batches.
+        return -1 if value is None else -2 - int.from_bytes(blake2b(str(value).encode(), digest_size=6).digest())
 
     def encode(self, values: list[Any]) -> Int64Array:
         try:
             return np.array(list(map(self.__getitem__, values)), np.int64)
         except TypeError:  # an unhashable id
-            return np.array([self[v if isinstance(v, (int, str, float)) else str(v)] for v in values], np.int64)
+            return np.array([self[v if v is None or isinstance(v, (int, str, float)) else str(v)] for v in values], np.int64)
 
 
-def _times(events: list[Complete], batch: Batch) -> tuple[Int64Array, Int64Array]:
+def _beyond_measure(start: Int64Array, duration: Int64Array) -> NDArray[np.bool_]:
+    """Times so far out that spans or sums of them would leave 64 bits: as good as infinite."""
+    return (duration > _LONGEST_NS) | ((start < -_LATEST_NS) & (start != MISSING)) | (start > _LATEST_NS)
+
+
+def _times(events: Sequence[Complete | FullComplete], batch: Batch) -> tuple[Int64Array, Int64Array]:
     start, inexact_start = to_ns([event.ts for event in events])
     duration, inexact_duration = to_ns([event.dur for event in events])
     if inexact_start or inexact_duration:
         texts = [event for event in exact_decoder.decode(batch.text) if type(event) is ExactComplete]
         # Only what a double cannot hold is read again, so that a time never depends on its neighbours in the batch.
         if inexact_start:
-            start = np.where(_is_large(start), exact_to_ns([_text(event.ts) for event in texts]), start)
+            start = np.where(_is_large(start, [event.ts for event in events]), exact_to_ns([_text(event.ts) for event in texts]), start)
         if inexact_duration:
-            duration = np.where(_is_large(duration), exact_to_ns([_text(event.dur) for event in texts]), duration)
+            duration = np.where(_is_large(duration, [event.dur for event in events]), exact_to_ns([_text(event.dur) for event in texts]), duration)
     return start, duration
 
 
-def _is_large(times: Int64Array) -> NDArray[np.bool_]:
-    return (times >= EXACT_LIMIT_NS) | (times <= -EXACT_LIMIT_NS)
+def _is_large(times: Int64Array, values: list[Any]) -> NDArray[np.bool_]:
+    large = (times >= EXACT_LIMIT_NS) | (times <= -EXACT_LIMIT_NS)
+    return large & np.array([type(value) is float for value in values], np.bool_)
 
 
 def _text(value: Any) -> bytes | None:
@@ -245,14 +263,19 @@ def _text(value: Any) -> bytes | None:
 def _numbers(values: list[Any]) -> Int64Array:
     """Integers as they are, anything else as :data:`NO_ID`."""
     try:
-        return np.array(values, np.int64)
-    except (TypeError, ValueError, OverflowError):
-        numbers = [v if isinstance(v, int) and abs(v) < 1 << 62 else NO_ID for v in map(_as_number, values)]
-        return np.array(numbers, np.int64)
+        array = np.array(values)
+    except (ValueError, OverflowError):
+        array = np.empty(0)
+    if array.dtype == np.int64 and array.ndim == 1:
+        return array
+    numbers = [v if isinstance(v, int) and -1 << 63 <= v < 1 << 63 else NO_ID for v in map(_as_number, values)]
+    return np.array(numbers, np.int64)
 
 
 def _as_number(value: Any) -> Any:
-    if isinstance(value, str) and value.strip().isdigit():
+    if isinstance(value, str) and len(value) < 20 and value.isascii() and value.strip().isdigit():
+        return int(value)
+    if isinstance(value, float) and value.is_integer():
         return int(value)
     return value
 
@@ -265,9 +288,19 @@ def _external_ids(args: list[Args]) -> Int64Array:
     return ids
 
 
-def _blocks(grid: Any) -> int:
-    """Thread blocks of a launch, the product of its grid; -1 where it is not given."""
-    if isinstance(grid, list) and grid and all(type(side) is int for side in grid):
+def _blocks(grids: list[Any]) -> Int64Array:
+    """Thread blocks of each launch, the product of its grid; -1 where it is not given."""
+    try:
+        products = np.array([x * y * z for x, y, z in grids])
+    except (TypeError, ValueError, OverflowError):
+        products = np.empty(0)
+    if products.dtype == np.int64 and products.ndim == 1 and products.min(initial=0) >= 0 > products.max(initial=0) - (1 << 62):
+        return products
+    return np.array([_product(grid) for grid in grids], np.int64)
+
+
+def _product(grid: Any) -> int:
+    if isinstance(grid, list) and grid and all(isinstance(side, int) for side in grid):
         product = 1
         for side in grid:
             product *= side

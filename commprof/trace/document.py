@@ -15,21 +15,24 @@ from typing import Any
 import msgspec
 
 from commprof.errors import CannotAnswer, InputRefused, NotATrace
-from commprof.trace.events import events_decoder
+from commprof.trace.events import events_decoder, full_decoder
 from commprof.trace.huge_numbers import has_huge_number
 from commprof.trace.repair import repair_object
 from commprof.trace.repeated_keys import may_repeat_keys
-from commprof.trace.walker import Walk, walk_events
+from commprof.trace.walker import Walk, another_writer, walk_events
 
 _HEAD_LIMIT = 64 << 20
 _EVENT_LIMIT = 64 << 20
 _WALK_BYTES = 64 << 10
 _TAIL_SEARCH = 256 << 10
+_SEARCH_BYTES = 16 << 10
 
 _EVENTS_KEY = re.compile(rb'"traceEvents"\s*:\s*\[')
 _BOUNDARY = re.compile(rb"\}\s*,\s*\{")
 _ARRAY_END = re.compile(rb"\}\s*\]")
-_SPACE_OR_COMMA = b" \t\r\n,"
+# As wide as the words in which keys are searched, so that the first key of a batch is found like any other.
+_OPENING = b"       ["
+_GAP = re.compile(rb"[ \t\r\n,]*")
 
 
 @dataclass(slots=True)
@@ -53,6 +56,8 @@ class Document:
     bad_metadata: int = 0
     truncated: bool = False
     is_list: bool = False
+    _commas: int = 0
+    """Commas since the last event: one too many stands for an event that is not there."""
 
     def batches(self, blocks: Iterator[bytes]) -> Iterator[Batch]:
         """Batches of events in file order.
@@ -63,7 +68,7 @@ class Document:
         buffer = self._read_head(stream)
         tail: bytes | None = None
         while tail is None:
-            buffer = buffer[_skip(buffer, 0) :]
+            buffer = buffer[self._skip(buffer, 0) :]
             if stream.at_end:
                 tail = yield from self._last_batches(buffer)
                 break
@@ -149,41 +154,66 @@ class Document:
             raise NotATrace(f"{self.path}: {name} text", hint="convert it to UTF-8")
         return buffer
 
-    def _decode(self, buffer: bytes, cut: int) -> Generator[Batch, None, tuple[int, bool]]:
-        """Yield batches from ``buffer[:cut]``; returns how far it came and whether the array ended there."""
-        cuts = [cut]
+    def _decode(self, buffer: bytes, limit: int, final: bool = False) -> Generator[Batch, None, tuple[int, bool]]:
+        """Yield batches from ``buffer[:limit]``; returns how far it came and whether the array ended there.
+
+        ``final`` says that no more bytes follow those of the buffer. Where an event is not finished at the limit
+        and is not known to be the last, it is left for the next call: what becomes of it may never depend on where
+        blocks happen to end.
+        """
+        cuts = [limit]
         position = 0
-        must_walk = self.tolerant
-        while cuts:
-            cut = cuts[-1]
-            position = _skip(buffer, position)
-            if position >= cut:
+        walk_to = limit if self.tolerant else 0
+        while True:
+            position = self._skip(buffer, position)
+            while cuts and position >= cuts[-1]:
                 cuts.pop()
-                continue
-            batch = None if must_walk else _try_batch(b"[" + buffer[position:cut] + b"]")
-            if batch is not None:
-                self.events += len(batch.events)
-                yield batch
-                position = cut
-                continue
-            if not must_walk and cut - position > _WALK_BYTES:
-                middle = _middle_boundary(buffer, position, cut)
+            if not cuts:
+                return position, False
+            if position >= walk_to:
+                cut = cuts[-1]
+                batch = _try_batch(_OPENING + buffer[position:cut] + b"]")
+                if batch is not None:
+                    self._close_gap(1)
+                    self.events += len(batch.events)
+                    yield batch
+                    position = cut
+                    continue
+                middle = _middle_boundary(buffer, position, cut) if cut - position > _WALK_BYTES else None
                 if middle is not None:
                     cuts.append(middle)
                     continue
-            walk = walk_events(buffer, position, cut, self.path)
+                walk_to = cut
+            self._close_gap(buffer[position] != ord("]"))
+            walk = walk_events(buffer, position, walk_to, self.path, final and walk_to == limit)
             yield from self._walked(walk)
             position = walk.position
             if walk.array_ended:
                 return position, True
-            # Where an event is left unfinished, the cut was not between two events: go on by walking across it.
-            must_walk = self.tolerant or position < cut
-            cuts.pop()
-        return position, False
+            if position < walk_to:
+                if walk_to == limit:
+                    return position, False
+                walk_to = _boundary_after(buffer, 2 * walk_to - position + _WALK_BYTES, limit)
+
+    def _skip(self, buffer: bytes, position: int) -> int:
+        """The first position that is neither white space nor a comma."""
+        end = _GAP.match(buffer, position).end()  # type: ignore[union-attr]
+        if end > position:
+            self._commas += buffer.count(b",", position, end)
+        return end
+
+    def _close_gap(self, before_event: int) -> None:
+        """Count empty places between commas as events that cannot be read; one comma may stand at either end."""
+        allowed = 1 if self.events or not before_event else 0
+        if self._commas > allowed:
+            self.bad_events += self._commas - allowed
+            self.events += self._commas - allowed
+        self._commas = 0
 
     def _walked(self, walk: Walk) -> Iterator[Batch]:
         self.bad_events += walk.bad_events
         self.events += walk.bad_events
+        self._commas = walk.commas
         if walk.fragments:
             text = b"[" + b",".join(walk.fragments) + b"]"
             events = events_decoder.decode(text)
@@ -193,10 +223,11 @@ class Document:
     def _last_batches(self, buffer: bytes) -> Generator[Batch, None, bytes | None]:
         """The whole rest of the stream is in ``buffer``; returns what follows the array, ``None`` if it is open."""
         end = self._find_end(buffer)
-        consumed, ended = yield from self._decode(buffer, len(buffer) if end is None else end)
-        rest = buffer[_skip(buffer, consumed) :]
+        consumed, ended = yield from self._decode(buffer, len(buffer) if end is None else end, final=True)
+        rest = buffer[self._skip(buffer, consumed) :]
         if ended:
             return rest
+        self._close_gap(0)
         if rest.startswith(b"]"):
             return rest[1:]
         if end is not None:
@@ -229,13 +260,14 @@ class Document:
         if found is None:
             if not tail.strip().endswith(b"}"):
                 self.truncated = True
-            found = repair_object(b'{"":0' + tail) or {}
+            found = repair_object(b'{"":0' + tail)
             self.bad_metadata += not self.truncated
-        if "traceEvents" in found or _EVENTS_KEY.search(tail):
+        if "traceEvents" in (found if found is not None else _keys_like_events(tail)):
             raise InputRefused(
                 f"{self.path}: traceEvents stands there twice, as if more than one process wrote the file",
                 hint="give each rank a file of its own",
             )
+        found = found or {}
         found.pop("", None)
         self.metadata.update(found)
 
@@ -253,6 +285,11 @@ class Document:
         if self.truncated or self.bad_events:
             raise InputRefused(f"{self.path}: cut before the end of the first event", hint="capture again")
         raise CannotAnswer(f"{self.path}: no events", hint="was the profiler active while the job ran?")
+
+
+def _keys_like_events(tail: bytes) -> list[str]:
+    """What a rest that cannot be read seems to hold: a second array of events, or nothing of note."""
+    return ["traceEvents"] if _EVENTS_KEY.search(tail) else []
 
 
 class _Lookahead:
@@ -280,7 +317,7 @@ def _try_batch(text: bytes) -> Batch | None:
         except UnicodeDecodeError:
             return None
     try:
-        events = events_decoder.decode(text)
+        events = _decoded(text)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return None
     if has_huge_number(text) or may_repeat_keys(text, events):
@@ -288,22 +325,32 @@ def _try_batch(text: bytes) -> Batch | None:
     return Batch(events, text)
 
 
-def _skip(buffer: bytes, position: int) -> int:
-    """The first position that is neither white space nor a comma."""
-    size = len(buffer)
-    while position < size and buffer[position] in _SPACE_OR_COMMA:
-        position += 1
-    return position
+def _decoded(text: bytes) -> list[Any]:
+    """The events; where one lacks a key that profilers always write, by the decoder that allows for it."""
+    try:
+        return full_decoder.decode(text)  # type: ignore[no-any-return]
+    except msgspec.ValidationError:
+        return events_decoder.decode(text)  # type: ignore[no-any-return]
 
 
 def _last_boundary(buffer: bytes) -> int:
     """Position after the last ``}`` that is followed by a comma and ``{``; 0 if there is none."""
     end = len(buffer)
-    while (close := buffer.rfind(b"}", 0, end)) > 0:
-        if _BOUNDARY.match(buffer, close):
-            return close + 1
-        end = close
+    while end > 0:
+        begin = max(0, end - _SEARCH_BYTES)
+        # A boundary may lie across the end of the piece: white space between brackets is short.
+        last = None
+        for last in _BOUNDARY.finditer(buffer, begin, min(len(buffer), end + 64)):
+            pass
+        if last is not None:
+            return last.start() + 1
+        end = begin
     return 0
+
+
+def _boundary_after(buffer: bytes, position: int, limit: int) -> int:
+    match = _BOUNDARY.search(buffer, position, limit) if position < limit else None
+    return limit if match is None else match.start() + 1
 
 
 def _middle_boundary(buffer: bytes, position: int, cut: int) -> int | None:

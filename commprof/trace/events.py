@@ -65,6 +65,42 @@ class Complete(Struct, gc=False, tag_field="ph", tag="X"):
     args: Args | None = None
 
 
+class FullComplete(Struct, gc=False, tag_field="ph", tag="X"):
+    """The same with every key there, as profilers write it: then no key has to be looked for."""
+
+    ts: Any
+    dur: Any
+    name: Any
+    cat: Any
+    pid: Any
+    tid: Any
+    args: Args | None
+
+
+FLOW_KEYS = frozenset({"ph", "ts", "cat", "pid", "tid", "name"})
+"""Watched keys of the start and end of a flow; nothing of a flow is kept."""
+
+
+class FlowStart(Struct, gc=False, tag_field="ph", tag="s"):
+    """The start of an arrow between two events."""
+
+    ts: Raw
+    cat: Raw
+    pid: Raw
+    tid: Raw
+    name: Raw
+
+
+class FlowEnd(Struct, gc=False, tag_field="ph", tag="f"):
+    """The end of an arrow between two events."""
+
+    ts: Raw
+    cat: Raw
+    pid: Raw
+    tid: Raw
+    name: Raw
+
+
 class ExactComplete(Struct, gc=False, tag_field="ph", tag="X"):
     """Only the times of a complete event, as written: for times that a double cannot hold."""
 
@@ -131,6 +167,8 @@ def _decoder_of(kind: Any) -> msgspec.json.Decoder[Any]:
 
 
 # Unions of classes made at run time, which a type checker cannot follow.
+_NO_FLOWS = [Metadata, *(kind for phase, kind in zip(_OTHER_PHASES, _OTHERS, strict=True) if phase not in "sf")]
+full_decoder = _decoder_of(list.__class_getitem__(Union.__getitem__((FullComplete, FlowStart, FlowEnd, *_NO_FLOWS))))
 event_decoder = _decoder_of(Union.__getitem__((Complete, *_OTHER)))
 events_decoder = _decoder_of(list.__class_getitem__(Union.__getitem__((Complete, *_OTHER))))
 exact_decoder = _decoder_of(list.__class_getitem__(Union.__getitem__((ExactComplete, *_OTHER))))

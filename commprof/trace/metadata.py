@@ -9,7 +9,8 @@ from typing import Any
 
 from commprof.trace.model import FileFacts, ProcessGroup
 
-_RANK_IN_NAME = re.compile(r"(?:^|[^a-z])(?:rank|worker|r)[-_.]?(\d{1,6})(?![0-9a-z])", re.IGNORECASE)
+_DIGITS = re.compile(r"\s*[0-9]{1,18}\s*")
+_RANK_IN_NAME = re.compile(r"(?:^|[^a-z])(?:rank|worker|r)[-_.]?([0-9]{1,6})(?![0-9a-z])", re.IGNORECASE)
 
 
 def decide_rank(facts: FileFacts, metadata: dict[str, Any], manifest_rank: int | None, stated: int | None) -> list[str]:
@@ -56,7 +57,7 @@ class Distributed:
         if isinstance(value, str):
             try:
                 value = json.loads(value)
-            except ValueError:
+            except (ValueError, RecursionError):
                 self.bad += 1
                 return None
         if value is None:
@@ -70,9 +71,9 @@ class Distributed:
         value = info.get(key)
         if value is None:
             return None
-        if isinstance(value, str) and value.strip().isdigit():
+        if isinstance(value, str) and _DIGITS.fullmatch(value):
             value = int(value)
-        if isinstance(value, float) and value == int(value):
+        if isinstance(value, float) and value.is_integer():
             value = int(value)
         if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 1 << 31:
             self.bad += 1
@@ -99,10 +100,10 @@ def parse_ranks(value: Any) -> tuple[int, ...] | None:
     """Members of a group from a list or its text; ``None`` if it is absent, unreadable or shortened with ``...``."""
     if isinstance(value, str):
         text = value.strip()
-        if not re.fullmatch(r"\[\s*(?:\d+\s*(?:,\s*\d+\s*)*)?\]", text):
+        if not re.fullmatch(r"\[\s*(?:[0-9]{1,9}\s*(?:,\s*[0-9]{1,9}\s*)*)?\]", text):
             return None
         value = [int(number) for number in re.findall(r"\d+", text)]
-    if isinstance(value, list) and all(isinstance(rank, int) and rank >= 0 for rank in value):
+    if isinstance(value, list) and all(type(rank) is int and 0 <= rank < 1 << 31 for rank in value):
         return tuple(value) or None
     return None
 
@@ -116,7 +117,7 @@ def device_facts(metadata: dict[str, Any]) -> tuple[tuple[str, ...], tuple[int |
         if isinstance(entry, dict):
             count = entry.get("numSms")
             names.append(str(entry.get("name", "")))
-            counts.append(count if isinstance(count, int) and count > 0 else None)
+            counts.append(count if type(count) is int and 0 < count < 1 << 31 else None)
     return tuple(names), tuple(counts)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import re
 from typing import Any
 
 from commprof.errors import CommprofError, InputRefused
@@ -92,9 +93,9 @@ def _rank_trace(
 def _base_ns(metadata: dict[str, Any]) -> tuple[int, bool]:
     """``baseTimeNanoseconds``: what must be added to every time of the file; and whether it was unreadable."""
     value = metadata.get("baseTimeNanoseconds", 0)
-    if isinstance(value, str) and value.strip().lstrip("-").isdigit():
+    if isinstance(value, str) and re.fullmatch(r"\s*-?[0-9]{1,19}\s*", value):
         value = int(value)
-    if isinstance(value, float) and value == value and abs(value) < 1 << 53 and value == int(value):
+    if isinstance(value, float) and abs(value) < 1 << 53 and value.is_integer():
         value = int(value)
     if isinstance(value, int) and not isinstance(value, bool) and abs(value) < 1 << 62:
         return value, False

@@ -13,15 +13,26 @@ from typing import Any
 import msgspec
 import numpy as np
 from msgspec import UNSET, Raw, Struct, UnsetType
-from numpy.typing import NDArray
 
-from commprof.trace.events import Metadata
+from commprof.trace.byte_pairs import PairSearch
+from commprof.trace.events import FLOW_KEYS, FlowEnd, FlowStart, FullComplete, Metadata
 
 EVENT_KEYS = ("ph", "ts", "dur", "cat", "pid", "tid", "name", "args")
 """Keys of an event that are watched, at any depth of it."""
 
-# Bytes before the closing quote that tell a key: the opening quote, and what of it fits into eight bytes.
-_SIGNATURES = [(f'"{key}'.encode()[-8:]) for key in EVENT_KEYS]
+
+
+def _signature(key: str) -> tuple[np.uint64, np.uint64]:
+    """Mask and value of the eight bytes before the closing quote that end in the opening quote and the key."""
+    text = f'"{key}'.encode()
+    width = 8 * len(text)
+    unused = 64 - width
+    return np.uint64(((1 << width) - 1) << unused), np.uint64(int.from_bytes(text, "little") << unused)
+
+
+_SIGNATURES = [_signature(key) for key in EVENT_KEYS]
+_search = PairSearch()
+_COUNTED = frozenset({FullComplete, FlowStart, FlowEnd})
 
 
 class _Inner(Struct, gc=False):
@@ -39,23 +50,20 @@ class _Outer(_Inner, gc=False):
     args: _Inner | UnsetType | None = UNSET  # type: ignore[assignment]
 
 
-# "ts" : 1 is legal and nobody writes it; such a file goes the slow way.
-_OTHER_SPACING = re.compile(rb'"[ \t\r\n]+:')
-_GETTERS = [attrgetter(key) for key in EVENT_KEYS[1:]]
+# A letter may be written as an escape; nobody does, and such a batch goes the slow way.
+_ESCAPED_KEY = re.compile(rb'\\u00[0-9a-fA-F]{2}[^"]{0,12}"\s*:')
+_GETTERS = [None, *(attrgetter(key) for key in EVENT_KEYS[1:])]
 _decoder = msgspec.json.Decoder(list[_Outer])
 
 
 def may_repeat_keys(text: bytes, events: list[Any]) -> bool:
     """Whether some event of a batch may hold a watched key twice; ``events`` is the batch as the reader decodes it."""
-    if _OTHER_SPACING.search(text):
+    if b"\\" in text and _ESCAPED_KEY.search(text):
         return True
     counts = _counts(text)
-    missing = [list(map(get, events)).count(None) for get in _GETTERS]
-    expected = [len(events), *(len(events) - absent for absent in missing)]
-    expected[EVENT_KEYS.index("name")] += _names_of_threads(events)
-    if counts == expected:
+    if counts == _expected(events):
         return False
-    # A watched word stands deeper in some event as well: look exactly.
+    # A watched word stands deeper in some event as well, or a colon apart from its key: look exactly.
     try:
         found = _decoder.decode(text)
     except (msgspec.MsgspecError, UnicodeDecodeError):
@@ -67,28 +75,31 @@ def may_repeat_keys(text: bytes, events: list[Any]) -> bool:
     return present != counts
 
 
-def _names_of_threads(events: list[Any]) -> int:
+def _expected(events: list[Any]) -> list[int]:
+    """How often each watched key stands in the events if none holds one twice."""
     kinds = [type(event) for event in events]
-    if Metadata not in kinds:
-        return 0
-    named = [event.args for event in events if type(event) is Metadata and event.args is not None]
-    return sum(args.name is not None for args in named)
+    complete, flows = kinds.count(FullComplete), kinds.count(FlowStart) + kinds.count(FlowEnd)
+    expected = [complete + (flows if key in FLOW_KEYS else 0) for key in EVENT_KEYS]
+    if complete + flows == len(events):
+        return expected
+    others = [event for event in events if type(event) not in _COUNTED]
+    for place, get in enumerate(_GETTERS):
+        expected[place] += len(others) - (list(map(get, others)).count(None) if get is not None else 0)
+    # Threads and processes have their name in their arguments.
+    named = [event.args.name for event in others if type(event) is Metadata and event.args is not None]
+    expected[EVENT_KEYS.index("name")] += len(named) - named.count(None)
+    return expected
 
 
 def _counts(text: bytes) -> list[int]:
     """How often each watched key stands in the text: its last bytes before every quote that a colon follows."""
-    data = np.frombuffer(text, np.uint8)
-    closing = np.flatnonzero((data[:-1] == ord('"')) & (data[1:] == ord(":")))
-    closing = closing[closing >= 8]
-    words = np.ndarray((max(len(data) - 7, 0),), "<u8", text, strides=(1,))[closing - 8]
-    return [_matches(words, signature) for signature in _SIGNATURES]
-
-
-def _matches(words: NDArray[np.uint64], signature: bytes) -> int:
-    width = 8 * len(signature)
-    value = np.uint64(int.from_bytes(signature, "little") << (64 - width))
-    mask = np.uint64(((1 << width) - 1) << (64 - width))
-    return int(np.count_nonzero((words & mask) == value))
+    words = np.ndarray((max(len(text) - 7, 0),), "<u8", text, strides=(1,))
+    counts = [0] * len(EVENT_KEYS)
+    for closing in _search.equal(text, ord('"'), ord(":")):
+        before = words[closing[closing >= 8] - 8]
+        for place, (mask, value) in enumerate(_SIGNATURES):
+            counts[place] += int(np.count_nonzero((before & mask) == value))
+    return counts
 
 
 def repeats_keys(pairs: list[tuple[str, Any]]) -> bool:

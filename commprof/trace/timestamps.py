@@ -8,6 +8,7 @@ fraction must be read from the text. Integers are exact at any size.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
 from decimal import ROUND_HALF_EVEN, Decimal, InvalidOperation
 from typing import Any
@@ -27,6 +28,12 @@ NOT_FINITE = MISSING + 1
 _RANGE_NS = 1 << 62
 
 
+_PLAIN = re.compile(rb"-?\d{1,15}\.\d{1,3}")
+_NUMBER = re.compile(rb"-?\d+(?:\.\d*)?(?:[eE][-+]?\d+)?")
+# As C libraries write them; a repair leaves such words as strings.
+_INFINITE = re.compile(rb"[-+]?(?:nan(?:\([a-z]*\))?|inf(?:inity)?|1\.#(?:inf|ind|qnan|snan)\w*)", re.IGNORECASE)
+
+
 def to_ns(values: list[Any]) -> tuple[NDArray[np.int64], bool]:
     """Microseconds (int, float, or anything at all) to nanoseconds, shape ``(n,)``.
 
@@ -36,6 +43,8 @@ def to_ns(values: list[Any]) -> tuple[NDArray[np.int64], bool]:
     try:
         array = np.array(values)
     except (ValueError, OverflowError):
+        return _one_by_one(values)
+    if array.ndim != 1 or (bool in map(type, values) and ((array == 0) | (array == 1)).any()):
         return _one_by_one(values)
     if array.dtype == np.int64:
         if len(array) and max(int(array.max()), -int(array.min())) >= _RANGE_NS // 1000:
@@ -59,16 +68,18 @@ def exact_to_ns(texts: Sequence[bytes | None]) -> NDArray[np.int64]:
 
 
 def _text_to_ns(text: bytes) -> int:
-    whole, dot, fraction = text.partition(b".")
-    if dot and len(fraction) <= 3 and fraction.isdigit() and whole.lstrip(b"-").isdigit():
+    if _PLAIN.fullmatch(text):
+        whole, _, fraction = text.partition(b".")
         sign = -1 if whole.startswith(b"-") else 1
-        ns = int(whole) * 1000 + sign * int(fraction.ljust(3, b"0"))
-        return ns if abs(ns) < _RANGE_NS else NOT_FINITE
-    try:
-        number = Decimal(text.decode("ascii"))
-    except (InvalidOperation, UnicodeDecodeError):
+        return int(whole) * 1000 + sign * int(fraction.ljust(3, b"0"))
+    if _INFINITE.fullmatch(text):
+        return NOT_FINITE
+    if not _NUMBER.fullmatch(text):
         return MISSING
-    return _decimal_to_ns(number)
+    try:
+        return _decimal_to_ns(Decimal(text.decode("ascii")))
+    except InvalidOperation:  # an exponent of twenty digits
+        return NOT_FINITE
 
 
 def _decimal_to_ns(number: Decimal) -> int:

@@ -20,10 +20,14 @@ from commprof.trace.repair import repair
 from commprof.trace.repeated_keys import repeats_keys
 
 _NEXT_EVENT = re.compile(r'\}(?=\s*,\s*\{\s*"(?:ph|name|cat|pid|tid|ts|dur|args|id|s|bp|tts|sf)"\s*:)')
+_NEXT_AFTER_VALUE = re.compile(_NEXT_EVENT.pattern.replace(r"\}", r"[^\s,]", 1))
 _LAST_EVENT = re.compile(r"\}(?=\s*\](?:\s*[,}]|\s*$))")
 _ANOTHER_FILE = re.compile(r'"(?:schemaVersion|traceEvents|distributedInfo|deviceProperties)"\s*:')
+_FOLLOWS = re.compile(r"\s*(?:[,\]]|$)")
 _CANDIDATES = 6
-_SPACE_OR_COMMA = " \t\r\n,"
+_GAP = re.compile(r"[ \t\r\n,]*")
+_LONGEST_TOKEN = len("-Infinity") + 1
+
 
 
 @dataclass(slots=True)
@@ -33,8 +37,14 @@ class Walk:
     fragments: list[bytes] = field(default_factory=list)
     faults: dict[int, str] = field(default_factory=dict)
     bad_events: int = 0
+    commas: int = 0
     position: int = 0
     array_ended: bool = False
+
+    def close_gap(self) -> None:
+        """Count what is missing between two commas."""
+        self.bad_events += max(self.commas - 1, 0)
+        self.commas = 0
 
     def add(self, fragment: bytes, fault: str | None) -> None:
         if fault is not None:
@@ -42,26 +52,35 @@ class Walk:
         self.fragments.append(fragment)
 
 
-def walk_events(buffer: bytes, start: int, stop: int, path: str) -> Walk:
-    """Walk the events of ``buffer[start:stop]``; :attr:`Walk.position` is where an unfinished one begins."""
+def walk_events(buffer: bytes, start: int, stop: int, path: str, final: bool) -> Walk:
+    """Walk the events of ``buffer[start:stop]``; :attr:`Walk.position` is where an unfinished one begins.
+
+    ``final`` says that nothing follows; otherwise an event is judged only when all that the judgement looks at is
+    in the text, so that it is the same wherever the text happens to end.
+    """
     text = buffer[start:stop].decode("utf-8", "surrogateescape")
     walk = Walk()
     position = 0
     scanner = _Scanner()
     while True:
-        while position < len(text) and text[position] in _SPACE_OR_COMMA:
-            position += 1
+        gap = _GAP.match(text, position).end()  # type: ignore[union-attr]
+        walk.commas += text.count(",", position, gap)
+        position = gap
         if position == len(text):
             break
         if text[position] == "]":
+            walk.close_gap()
             walk.array_ended = True
             position += 1
             break
         end = scanner.end_of_value(text, position)
+        if end is None and scanner.ran_out and not final:
+            break
         if end is not None:
+            walk.close_gap()
             _take(walk, text[position:end], scanner.repeated)
         else:
-            end = _recover(walk, text, position, path)
+            end = _recover(walk, text, position, path, final)
             if end is None:
                 break
         position = end
@@ -74,16 +93,22 @@ class _Scanner:
 
     def __init__(self) -> None:
         self.repeated = False
+        self.ran_out = False
         self._decoder = json.JSONDecoder(
             strict=False, object_pairs_hook=self._object, parse_float=_ignore, parse_int=_ignore
         )
 
     def end_of_value(self, text: str, position: int) -> int | None:
-        self.repeated = False
+        self.repeated = self.ran_out = False
         try:
-            return self._decoder.raw_decode(text, position)[1]
-        except (ValueError, RecursionError):
-            return None
+            end = self._decoder.raw_decode(text, position)[1]
+            # A raw quote before a brace ends an object early; then no comma follows.
+            return end if _FOLLOWS.match(text, end) else None
+        except json.JSONDecodeError as error:
+            self.ran_out = error.pos > len(text) - _LONGEST_TOKEN or error.msg.startswith("Unterminated")
+        except RecursionError:
+            pass
+        return None
 
     def _object(self, pairs: list[tuple[str, Any]]) -> None:
         self.repeated = self.repeated or repeats_keys(pairs)
@@ -114,38 +139,46 @@ def _take(walk: Walk, text: str, repeated: bool) -> None:
     kept = _without_args(text)
     if kept is not None:
         walk.add(kept, None)
-    elif not _is_unknown_phase(text):
+    elif data is None or not _is_unknown_phase(data):
         walk.bad_events += 1
 
 
-def _recover(walk: Walk, text: str, position: int, path: str) -> int | None:
+def _recover(walk: Walk, text: str, position: int, path: str, final: bool) -> int | None:
     """Repair or drop the broken event at ``position``; returns where the next one begins.
 
-    ``None`` if it may go on after the text: then it must be looked at again together with what follows.
+    ``None`` if that cannot be told from this text: then it must be looked at again together with what follows.
     """
     ends: list[int] = []
     search = position
+    next_event = _NEXT_EVENT if text[position] == "{" else _NEXT_AFTER_VALUE
     while len(ends) < _CANDIDATES:
-        match = _NEXT_EVENT.search(text, search) or _LAST_EVENT.search(text, search)
+        match = next_event.search(text, search) or (_LAST_EVENT.search(text, search) if final else None)
         if match is None:
             break
         ends.append(match.end())
         search = match.end()
+    if len(ends) < _CANDIDATES and not final:
+        return None
     last = len(text.rstrip())
     at_end = text[last - 1] == "}" and len(ends) < _CANDIDATES
     for end in [*ends, *([last] if at_end else [])]:
         repaired = repair(text[position:end], _is_event)
         if repaired is not None:
+            walk.close_gap()
             walk.add(*repaired)
             return end
     if not ends:
         return None
     if _ANOTHER_FILE.search(text, position, ends[0]):
-        raise InputRefused(
-            f"{path}: looks as if more than one process wrote it", hint="give each rank a file of its own"
-        )
+        raise another_writer(path)
+    walk.close_gap()
     walk.bad_events += 1
     return ends[0]
+
+
+def another_writer(path: str) -> InputRefused:
+    """The error for a file whose content belongs to two."""
+    return InputRefused(f"{path}: looks as if more than one process wrote it", hint="give each rank a file of its own")
 
 
 def _is_event(data: bytes) -> bool:
@@ -164,10 +197,10 @@ def _last_of_each_key(data: bytes) -> bytes:
         return data
 
 
-def _is_unknown_phase(text: str) -> bool:
+def _is_unknown_phase(data: bytes) -> bool:
     """An object without ``ph``, or with one that the format does not know, is skipped like any unused event."""
     try:
-        value = msgspec.json.decode(text.encode("utf-8", "replace"))
+        value = msgspec.json.decode(data)
     except (msgspec.MsgspecError, RecursionError):
         return False
     return isinstance(value, dict) and value.get("ph") != "X"
