@@ -11,6 +11,7 @@ import typer
 
 from commprof.cli.analyze import analyze
 from commprof.cli.demo import demo
+from commprof.cli.doctor import doctor
 from commprof.errors import CommprofError
 from commprof.version import __version__
 
@@ -25,6 +26,7 @@ app = typer.Typer(
 )
 app.command()(analyze)
 app.command()(demo)
+app.command()(doctor)
 
 _INTERRUPTED = 130
 _BROKE = 4

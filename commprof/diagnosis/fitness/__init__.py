@@ -1,0 +1,1 @@
+"""Is a trace fit for analysis: one small function per question, grouped by what they look at."""
