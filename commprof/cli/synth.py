@@ -30,6 +30,10 @@ def synth(
         list[str] | None,
         typer.Option("--fault", help="Add KIND, KIND:RANK or KIND:RANK:SIZE (RANK 'all' for every rank); repeatable."),
     ] = None,
+    calls: Annotated[
+        bool | None,
+        typer.Option("--calls/--no-calls", help="Truth of every call in truth.json (default: up to 64 ranks)."),
+    ] = None,
     jobs: Annotated[
         int | None, typer.Option("--jobs", min=1, help="Processes that write files; one per core for large runs.")
     ] = None,
@@ -63,7 +67,7 @@ def synth(
     if jobs is None:
         jobs = (os.cpu_count() or 1) if chosen.ranks >= _MANY_RANKS else 1
     with _progress() as told:
-        written = write_run(chosen, output, seed=seed, jobs=jobs, progress=told)
+        written = write_run(chosen, output, seed=seed, calls=calls, jobs=jobs, progress=told)
     size = format_bytes(written.bytes_written)
     typer.echo(f"{len(written.traces)} traces ({size}) and truth.json in {written.folder}")
 

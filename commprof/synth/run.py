@@ -25,7 +25,7 @@ from commprof.synth.truth import TruthWriter, header
 from commprof.synth.writer import TraceWriter
 
 LEAN_RANKS = 64
-"""Above this many ranks traces are lean and causes are not simulated again, unless asked for."""
+"""Above this many ranks traces are lean, and the truth leaves out calls and causes unless asked for them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,13 +44,15 @@ def write_run(
     *,
     seed: int = 0,
     causes: bool | None = None,
+    calls: bool | None = None,
     jobs: int = 1,
     progress: Callable[[int, int], None] | None = None,
 ) -> Written:
     """Simulate ``scenario`` and write ``rank<r>.json.gz`` for each rank and ``truth.json`` into ``folder``.
 
     The same scenario and seed give the same bytes. ``causes``: also run without each cause and state the step
-    time (default: up to 64 ranks). ``jobs`` processes write files; ``progress`` is told ranks done and all ranks.
+    time; ``calls``: the truth of every call and not of the steps alone (both by default up to 64 ranks, beyond which
+    ``truth.json`` would grow by 270 kB a rank). ``jobs`` processes write files; ``progress`` is told ranks done and all ranks.
     Raises ``UsageError`` for an impossible scenario, ``InputRefused`` when the folder cannot be used.
     """
     ranks = scenario.ranks
@@ -58,7 +60,7 @@ def write_run(
     _make_folder(folder)
     timeline = simulate(plan)
     lean = ranks > LEAN_RANKS
-    job = _Job(timeline, folder, lean)
+    job = _Job(timeline, folder, lean=lean, calls=not lean if calls is None else calls)
     head = header(scenario, plan, seed, causes=not lean if causes is None else causes, timeline=timeline)
     size = 0
 
@@ -87,8 +89,8 @@ def trace_name(rank: int) -> str:
 class _Job:
     """What it takes to write one rank; handed to worker processes by forking, not by pickling."""
 
-    def __init__(self, timeline: Timeline, folder: Path, lean: bool) -> None:
-        self.timeline, self.folder, self.lean = timeline, folder, lean
+    def __init__(self, timeline: Timeline, folder: Path, *, lean: bool, calls: bool) -> None:
+        self.timeline, self.folder, self.lean, self.calls = timeline, folder, lean, calls
         self.clocks = clocks(timeline.plan)
         self.truth = TruthWriter(timeline)
 
@@ -99,7 +101,7 @@ class _Job:
         with path.open("wb") as raw, _gzip(raw) as out:
             for piece in writer.pieces():
                 out.write(piece.encode())
-        return self.truth.rank_row(rank), path.stat().st_size
+        return self.truth.rank_row(rank, calls=self.calls), path.stat().st_size
 
 
 @contextmanager

@@ -178,8 +178,8 @@ class TruthWriter:
         """Split and exposure of ``rank`` on its own clock."""
         return rank_truth(self.timeline.plan, rank, observe(self.timeline.ranks[rank], self.clocks[rank]))
 
-    def rank_row(self, rank: int) -> str:
-        """JSON text of the truth of one rank."""
+    def rank_row(self, rank: int, *, calls: bool = True) -> str:
+        """JSON text of the truth of one rank; without ``calls`` these are ``null``."""
         plan, truth, clock = self.timeline.plan, self.rank_truth(rank), self.clocks[rank]
         return json.dumps(
             {
@@ -192,7 +192,7 @@ class TruthWriter:
                 "whole": split_row(truth.whole, self.origin),
                 "steps": [split_row(w, self.origin) for w in truth.steps],
                 "steps_without_window": [{"name": n, "reason": r} for n, r in truth.without_window],
-                "calls": call_columns(truth, self.timeline, rank, self.origin),
+                "calls": call_columns(truth, self.timeline, rank, self.origin) if calls else None,
             }
         )
 

@@ -33,6 +33,14 @@ def test_a_run_is_written_with_its_truth(tmp_path: Path, capsys: pytest.CaptureF
     assert "2 traces" in capsys.readouterr().out
 
 
+def test_calls_can_be_left_out_of_the_truth(tmp_path: Path) -> None:
+    call("ddp", "-o", str(tmp_path / "run"), "--no-calls", "--steps", "2")
+
+    rank = json.loads((tmp_path / "run" / "truth.json").read_text())["ranks"][0]
+    assert rank["calls"] is None
+    assert len(rank["steps"]) == 2
+
+
 def test_scenarios_can_be_listed_and_read_from_a_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     call("list")
     listed = capsys.readouterr().out.splitlines()
