@@ -52,7 +52,8 @@ def write_run(
 
     The same scenario and seed give the same bytes. ``causes``: also run without each cause and state the step
     time; ``calls``: the truth of every call and not of the steps alone (both by default up to 64 ranks, beyond which
-    ``truth.json`` would grow by 270 kB a rank). ``jobs`` processes write files; ``progress`` is told ranks done and all ranks.
+    ``truth.json`` would grow by 270 kB a rank). ``jobs`` processes write files; ``progress`` is told ranks done and
+    all ranks.
     Raises ``UsageError`` for an impossible scenario, ``InputRefused`` when the folder cannot be used.
     """
     ranks = scenario.ranks
