@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import textwrap
 from typing import Any
 
@@ -18,6 +19,7 @@ SCHEMA = "commprof.doctor/1"
 _ORDER = ("FAIL", "WARN", "PASS")
 _STYLE = {"FAIL": "bold red", "WARN": "yellow", "PASS": "green"}
 _WIDEST = 100
+_UNIT = re.compile(r"(?<=\d) (?=(?:%|s|ms|µs|ns|B|kB|MB|GB)(?!\w))")
 
 
 def build_doctor_view(found: Examination, fitness: Fitness) -> dict[str, Any]:
@@ -127,7 +129,10 @@ def _line(console: Console, text: Text, width: int) -> None:
 
 
 def _wrapped(text: str, width: int) -> list[str]:
-    return textwrap.wrap(text, max(width, 20), break_on_hyphens=False) or [""]
+    """Lines of at most ``width``; a figure stays with its unit."""
+    glued = _UNIT.sub("\N{NO-BREAK SPACE}", text)
+    lines = textwrap.wrap(glued, max(width, 20), break_on_hyphens=False)
+    return [line.replace("\N{NO-BREAK SPACE}", " ") for line in lines] or [""]
 
 
 def _plain(text: str) -> str:

@@ -196,8 +196,9 @@ def test_a_narrow_terminal_loses_nothing(tmp_path: Path, monkeypatch: pytest.Mon
 
     narrow, wide = (rendered(Path("run"), terminal=False, width=width) for width in (50, 100))
 
-    # The same words, wrapped otherwise.
+    # The same words, wrapped otherwise, and no figure parted from its unit.
     assert narrow.split() == wide.split()
+    assert not re.search(r"^\s*%", narrow, re.MULTILINE)
 
 
 @pytest.mark.traces

@@ -361,6 +361,20 @@ def test_gloo_without_shapes_asks_for_record_shapes(tmp_path: Path) -> None:
     assert named(tmp_path / "with", "launch links") == []
 
 
+def test_without_any_launch_the_advice_follows_from_what_is_there(tmp_path: Path) -> None:
+    bare, filtered = sound(), sound()
+    for trace in (bare, filtered):
+        trace.events = [event for event in trace.events if event["cat"] != "cuda_runtime"]
+    filtered.cpu_op("aten::mm", 0, 10)
+    write(tmp_path / "bare", bare)
+    write(tmp_path / "filtered", filtered)
+
+    checks = [only(tmp_path / folder, "launch links") for folder in ("bare", "filtered")]
+
+    assert {check.message for check in checks} == {"0 of 8 device events (0.0 %) linked to a launch"}
+    assert [("ProfilerActivity.CPU" in str(check.advice)) for check in checks] == [True, False]
+
+
 # Steps and time
 
 
@@ -458,6 +472,7 @@ def test_a_long_first_step_is_measured_against_the_others(tmp_path: Path) -> Non
     long, fair = only(tmp_path / "long", "first step"), only(tmp_path / "fair", "first step")
 
     assert (long.status, fair.status) == ("WARN", "PASS")
+    assert fair.message == "the first recorded step takes 1.50 times the median of the others"
     assert long.message == "rank 0: the first recorded step takes 3.00 ms, the others 1.00 ms (3.0 times)"
 
 

@@ -109,7 +109,9 @@ def launch_links(found: Examination, limits: Limits) -> list[Check]:
     early = sum(rank.coverage.clamped_launches for rank in on_device)
     text = f"{part_of(linked, total, 'device event')} linked to a launch"
     if not linked:
-        advice = "Profile with ProfilerActivity.CPU too: without launches, steps are those of the CPU's clock."
+        advice = "Keep the events of the runtime (cuda_runtime): without launches, steps are the CPU's marks."
+        if not any(file.operators for file in found.files):
+            advice = "Profile with ProfilerActivity.CPU too: without it there are no launches and no operators."
         return [Check("launch links", "WARN", text, advice)]
     if linked < limits.linked * total:
         advice = "Add a warm-up step to the schedule: work launched before the capture has no launch."

@@ -111,9 +111,9 @@ def _extent(file: Examined) -> str:
 def first_step(found: Examination, limits: Limits) -> list[Check]:
     """The first steps of a run, and the first ones under the profiler, are not typical."""
     checks = []
-    slow = [(file, ratio) for file in found.files if (ratio := _first_to_others(file)) and ratio > limits.slow_step]
-    if slow:
-        file, ratio = max(slow, key=lambda item: item[1])
+    judged = [(file, ratio) for file in found.files if (ratio := _first_to_others(file)) is not None]
+    file, ratio = max(judged, key=lambda item: item[1], default=(None, 0.0))
+    if file is not None and ratio > limits.slow_step:
         lengths = _closed_lengths(file)
         text = (
             f"{of_ranks([file])}: the first recorded step takes {format_ns(lengths[0])}, "
@@ -128,9 +128,9 @@ def first_step(found: Examination, limits: Limits) -> list[Check]:
     if "first-iteration" in layouts:
         text = "DDP had not rebuilt its buckets yet: their order is that of the first iteration"
         checks.append(Check("first step", "WARN", text, _LATER))
-    judged = any(_first_to_others(file) is not None for file in found.files)
     if judged and not checks:
-        checks.append(Check("first step", "PASS", "the first recorded step is no longer than the others"))
+        text = f"the first recorded step takes {ratio:.2f} times the median of the others"
+        checks.append(Check("first step", "PASS", text))
     return checks
 
 
@@ -149,7 +149,8 @@ def first_collective(found: Examination, limits: Limits) -> list[Check]:
         return []
     rank, (length, usual) = max(judged, key=lambda item: item[1][0] / item[1][1])
     if length <= limits.slow_call * usual:
-        return [Check("first call", "PASS", "the first collective is as long as others of its kind")]
+        text = f"the first collective takes {length / usual:.2f} times the median of its kind"
+        return [Check("first call", "PASS", text)]
     operation = OPERATIONS[int(rank.calls.operation[0])].replace("_", "-")
     text = (
         f"rank {rank.rank}: the first {operation} takes {format_ns(length)}, the median of its kind is "
