@@ -9,6 +9,7 @@ from typing import Any
 from commprof.analysis.model import Analysis, Note, RankAnalysis
 from commprof.errors import InputRefused
 from commprof.manifest import Manifest
+from commprof.trace.metadata import rank_in_name
 from commprof.trace.model import GroupFacts
 from commprof.units import format_ns
 
@@ -173,7 +174,8 @@ def _rank_notes(rank: RankAnalysis, notes: list[Note]) -> None:
         notes.append(Note("rank-assumed", f"{file.path}: nothing says which rank this is; rank 0 is assumed."))
     if file.rank_source == "filename":
         notes.append(Note("rank-assumed", f"{file.path}: rank {file.rank} is taken from the file name."))
-    notes += [Note("rank-conflict", warning) for warning in rank.warnings if "its name" in warning]
+    if file.rank_source == "distributedInfo" and rank_in_name(file.path) not in (None, file.rank):
+        notes.append(Note("rank-conflict", f"{file.path}: the file says rank {file.rank}, its name another one."))
     if file.truncated:
         notes.append(Note("truncated", f"{file.path}: the file is cut; truncated after {file.events} events."))
     for code, counts, text in (

@@ -16,7 +16,8 @@ _BEFORE_CAPTURE = np.iinfo(np.int64).min
 def host_bound(work: Work, runtime: RuntimeCalls, blocking: Int64Array) -> IntervalSet:
     """Instants outside compute that come before the earliest launch of any compute that is still to start.
 
-    An instant at which the launching thread waits inside a ``*Synchronize*`` or ``*Memcpy*`` call does not count:
+    After the start of the last compute nothing is left to launch, so nothing there is host-bound. An instant at which
+    the launching thread waits inside a ``*Synchronize*`` or ``*Memcpy*`` call does not count:
     then the host waited for the device. ``blocking`` are the rows of such calls in ``runtime``.
     """
     start, launch, thread = _launches_by_start(work)
