@@ -22,17 +22,14 @@ def run_analyze(tmp_path: Path) -> Callable[..., Run]:
     """
 
     def run(paths: Path | list[Path], *options: str | Path) -> Run:
-        result = analyze(paths, tmp_path / "out" / "report.json", *options)
+        out = tmp_path / "out"
+        out.mkdir(exist_ok=True)
+        result = analyze(paths, out / "report.json", *options)
         if result.report is not None:
             check_identities(result.report)
         return result
 
     return run
-
-
-@pytest.fixture(autouse=True)
-def _report_folder(tmp_path: Path) -> None:
-    (tmp_path / "out").mkdir(exist_ok=True)
 
 
 def traces_folder() -> Path | None:

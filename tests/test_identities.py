@@ -23,7 +23,7 @@ OFFSETS_NS = [0, 5_000_000_000, 1_712_345_678_901_234_567]
 HOST_KEYS = ["exposed_host_ns", "exposed_blocking_ns", "idle_host_ns"]
 
 random_traces = settings(
-    max_examples=150,
+    max_examples=100,
     deadline=None,
     derandomize=True,
     database=None,
@@ -54,7 +54,7 @@ def test_c084_windows_by_marks_split_and_exposure_equal_the_oracle(rank: Rank, o
     check_identities(report)
 
 
-@settings(random_traces, max_examples=40)
+@settings(random_traces, max_examples=25)
 @given(first=unlinked_ranks(), second=unlinked_ranks(), offset=st.sampled_from(OFFSETS_NS))
 def test_c084_every_device_has_a_split_of_its_own(first: Rank, second: Rank, offset: int) -> None:
     """C084 on two devices of one rank: the same marks, work of the one hides nothing of the other."""

@@ -1,0 +1,67 @@
+"""C026: any number of workers gives the same bytes, and a worker that dies ends the run with one line."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from tests.builders.command import Run
+from tests.builders.kineto import Trace
+
+Analyze = Callable[..., Run]
+PATIENCE_S = 60
+
+
+def write_ranks(folder: Path, world: int) -> Path:
+    for rank in range(world):
+        trace = Trace(rank=rank, world_size=world)
+        trace.step(1, 0, 1000)
+        trace.gemm(0, 500 + 10 * rank)
+        trace.all_reduce(400, 900 + rank)
+        trace.write(folder / f"rank{rank}.json.gz")
+    return folder
+
+
+def test_c026_the_number_of_workers_changes_no_byte(run_analyze: Analyze, tmp_path: Path) -> None:
+    folder = write_ranks(tmp_path / "in", 8)
+
+    alone, together = run_analyze(folder, "--jobs", "1"), run_analyze(folder, "--jobs", "4")
+
+    assert (alone.code, together.code) == (0, 0)
+    assert alone.json_bytes == together.json_bytes
+    assert alone.report["input"]["ranks"] == list(range(8))
+
+
+def children_of(pid: int) -> list[int]:
+    """Processes that a process has started and that run Python code of ours."""
+    found = []
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        found += [int(child) for child in (task / "children").read_text().split()]
+    return [child for child in found if b"spawn_main" in Path(f"/proc/{child}/cmdline").read_bytes()]
+
+
+def test_c026_a_worker_that_dies_ends_the_run_with_one_line(tmp_path: Path) -> None:
+    # Given a file that never answers: a pipe that nobody writes to keeps its worker waiting.
+    folder = write_ranks(tmp_path / "in", 2)
+    silent = tmp_path / "rank2.json"
+    os.mkfifo(silent)
+    command = [sys.executable, "-m", "commprof", "analyze", *map(str, sorted(folder.iterdir())), str(silent)]
+    run = subprocess.Popen([*command, "--jobs", "2", "--no-html"], stderr=subprocess.PIPE, text=True)
+    give_up = time.monotonic() + PATIENCE_S
+    while not (workers := children_of(run.pid)) and time.monotonic() < give_up:
+        time.sleep(0.05)
+
+    # When a worker is killed from outside,
+    os.kill(workers[0], signal.SIGKILL)
+    _, errors = run.communicate(timeout=PATIENCE_S)
+
+    # Then the run ends, says so in one line, and nothing hangs.
+    assert run.returncode == 4
+    lines = [line for line in errors.splitlines() if line.strip()]
+    assert len(lines) == 1
+    assert "worker process ended" in lines[0]
