@@ -113,6 +113,9 @@ def _outcomes(work: list[Job], jobs: int | None, progress: Progress | None) -> I
                     progress(job.candidate.size)
                 yield outcome
     except BrokenProcessPool:
+        # A worker that was only being started when the other one died is not ended by the pool.
+        for child in multiprocessing.active_children():
+            child.kill()
         raise WorkerDied(
             "a worker process ended before its rank was read", hint="out of memory? try --jobs 1"
         ) from None

@@ -12,6 +12,7 @@ import typer
 from commprof.cli.analyze import analyze
 from commprof.cli.demo import demo
 from commprof.cli.doctor import doctor
+from commprof.cli.synth import synth
 from commprof.errors import CommprofError
 from commprof.version import __version__
 
@@ -26,6 +27,7 @@ app = typer.Typer(
 )
 app.command()(analyze)
 app.command()(demo)
+app.command()(synth)
 app.command()(doctor)
 
 _INTERRUPTED = 130
