@@ -106,19 +106,20 @@ def _outcomes(work: list[Job], jobs: int | None, progress: Progress | None) -> I
         return
     import multiprocessing
 
-    try:
-        with ProcessPoolExecutor(workers, mp_context=multiprocessing.get_context("spawn")) as pool:
+    with ProcessPoolExecutor(workers, mp_context=multiprocessing.get_context("spawn")) as pool:
+        try:
             for job, outcome in zip(work, pool.map(_run, work), strict=True):
                 if progress is not None:
                     progress(job.candidate.size)
                 yield outcome
-    except BrokenProcessPool:
-        # A worker that was only being started when the other one died is not ended by the pool.
-        for child in multiprocessing.active_children():
-            child.kill()
-        raise WorkerDied(
-            "a worker process ended before its rank was read", hint="out of memory? try --jobs 1"
-        ) from None
+        except BrokenProcessPool:
+            # A worker that was just being started when another one died is not ended by the pool, which would then
+            # wait for it for ever.
+            for child in multiprocessing.active_children():
+                child.kill()
+            raise WorkerDied(
+                "a worker process ended before its rank was read", hint="out of memory? try --jobs 1"
+            ) from None
 
 
 def _run(job: Job, progress: Progress | None = None) -> RankAnalysis | CommprofError:

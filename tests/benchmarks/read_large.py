@@ -3,8 +3,9 @@
     python -m tests.benchmarks.read_large --traces FOLDER [--hta PYTHON] [--runs 5]
 
 Input: the public trace ``ddp-resnet50-a100`` (9.8 MB) repeated 20 times with shifted timestamps, step numbers and
-unique ids (198 MB, 811,460 events), gzipped, and the same repeated 102 times (1 GB). Everything is timed as a whole process,
-in turn, in one run; the record gives medians and their ratios. ``--hta`` names a Python with traceinsight 0.6.1.
+unique ids (198 MB, 811,460 events), gzipped, and the same repeated 102 times (1 GB). Everything is timed as a whole
+process, in turn, in one run; the record gives medians and their ratios. ``--hta`` names a Python with traceinsight
+0.6.1.
 Writes ``reports/records/reading.md``.
 """
 
