@@ -87,9 +87,9 @@ def from_dims(name: str, args: Args) -> CallFacts:
 
 
 def _count(value: Any) -> int | None:
-    if isinstance(value, str) and value.strip().isdigit():
+    if isinstance(value, str) and len(value) < 20 and value.isascii() and value.strip().isdigit():
         value = int(value)
-    if isinstance(value, float) and value == value and abs(value) < 1 << 62 and value == int(value):
+    if isinstance(value, float) and value.is_integer():
         value = int(value)
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 1 << 62:
         return None
@@ -99,18 +99,18 @@ def _count(value: Any) -> int | None:
 def _decoded(raw: msgspec.Raw) -> Any:
     try:
         return msgspec.json.decode(raw) if len(bytes(raw)) else None
-    except msgspec.MsgspecError:
+    except (msgspec.MsgspecError, RecursionError):
         return None
 
 
-def _elements(dims: Any) -> int | None:
+def _elements(dims: Any, depth: int = 0) -> int | None:
     """Elements of a tensor (list of sides) or of a list of tensors; a tensor without sides is a scalar."""
-    if not isinstance(dims, list):
+    if not isinstance(dims, list) or depth > 4:
         return None
     if all(isinstance(side, int) for side in dims):
         product = 1
         for side in dims:
             product *= side
         return product
-    parts = [_elements(part) for part in dims]
+    parts = [_elements(part, depth + 1) for part in dims]
     return None if any(part is None for part in parts) else sum(part for part in parts if part is not None)

@@ -22,16 +22,19 @@ class PairSearch:
     def __init__(self) -> None:
         self._first = np.empty(PIECE, np.bool_)
         self._second = np.empty(PIECE, np.bool_)
+        self._third = np.empty(PIECE, np.bool_)
         self._scratch = np.empty(PIECE, np.uint8)
 
-    def equal(self, text: bytes, first: int, second: int) -> Iterator[NDArray[np.intp]]:
-        """Where the byte ``first`` is followed by the byte ``second``."""
+    def quote_then_colon(self, text: bytes) -> Iterator[tuple[NDArray[np.intp], bool]]:
+        """Where a quote is followed by a colon; and whether anywhere in the piece white space is."""
         for offset, left, right in _pieces(text):
-            one, two = self._first[: len(left)], self._second[: len(left)]
-            np.equal(left, first, out=one)
-            np.equal(right, second, out=two)
+            one, two, three = self._first[: len(left)], self._second[: len(left)], self._third[: len(left)]
+            np.equal(right, ord(":"), out=two)
+            np.less_equal(left, ord(" "), out=three)
+            np.logical_and(three, two, out=three)
+            np.equal(left, ord('"'), out=one)
             np.logical_and(one, two, out=one)
-            yield np.flatnonzero(one) + offset
+            yield np.flatnonzero(one) + offset, bool(three.any())
 
     def digit_then_e(self, text: bytes) -> Iterator[NDArray[np.intp]]:
         """Where a digit is followed by ``e`` or ``E``."""

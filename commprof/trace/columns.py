@@ -102,7 +102,12 @@ class Columns:
             return np.array([self._tables[c if isinstance(c, str) else None] for c in categories], np.int8)
 
     def _append(
-        self, table: Table, events: Sequence[Complete | FullComplete], start: Int64Array, end: Int64Array, is_copy: NDArray[np.bool_]
+        self,
+        table: Table,
+        events: Sequence[Complete | FullComplete],
+        start: Int64Array,
+        end: Int64Array,
+        is_copy: NDArray[np.bool_],
     ) -> None:
         columns = self._columns[table]
         names = self.names.encode([event.name for event in events])
@@ -227,7 +232,9 @@ class _Ids(dict[Any, int]):
         try:
             return np.array(list(map(self.__getitem__, values)), np.int64)
         except TypeError:  # an unhashable id
-            return np.array([self[v if v is None or isinstance(v, (int, str, float)) else str(v)] for v in values], np.int64)
+            return np.array(
+                [self[v if v is None or isinstance(v, (int, str, float)) else str(v)] for v in values], np.int64
+            )
 
 
 def _beyond_measure(start: Int64Array, duration: Int64Array) -> NDArray[np.bool_]:
@@ -242,9 +249,17 @@ def _times(events: Sequence[Complete | FullComplete], batch: Batch) -> tuple[Int
         texts = [event for event in exact_decoder.decode(batch.text) if type(event) is ExactComplete]
         # Only what a double cannot hold is read again, so that a time never depends on its neighbours in the batch.
         if inexact_start:
-            start = np.where(_is_large(start, [event.ts for event in events]), exact_to_ns([_text(event.ts) for event in texts]), start)
+            start = np.where(
+                _is_large(start, [event.ts for event in events]),
+                exact_to_ns([_text(event.ts) for event in texts]),
+                start,
+            )
         if inexact_duration:
-            duration = np.where(_is_large(duration, [event.dur for event in events]), exact_to_ns([_text(event.dur) for event in texts]), duration)
+            duration = np.where(
+                _is_large(duration, [event.dur for event in events]),
+                exact_to_ns([_text(event.dur) for event in texts]),
+                duration,
+            )
     return start, duration
 
 
@@ -294,7 +309,11 @@ def _blocks(grids: list[Any]) -> Int64Array:
         products = np.array([x * y * z for x, y, z in grids])
     except (TypeError, ValueError, OverflowError):
         products = np.empty(0)
-    if products.dtype == np.int64 and products.ndim == 1 and products.min(initial=0) >= 0 > products.max(initial=0) - (1 << 62):
+    if (
+        products.dtype == np.int64
+        and products.ndim == 1
+        and products.min(initial=0) >= 0 > products.max(initial=0) - (1 << 62)
+    ):
         return products
     return np.array([_product(grid) for grid in grids], np.int64)
 

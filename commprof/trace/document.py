@@ -24,6 +24,7 @@ from commprof.trace.walker import Walk, another_writer, walk_events
 _HEAD_LIMIT = 64 << 20
 _EVENT_LIMIT = 64 << 20
 _WALK_BYTES = 64 << 10
+_SNIFFED = 4096
 _TAIL_SEARCH = 256 << 10
 _SEARCH_BYTES = 16 << 10
 
@@ -56,6 +57,7 @@ class Document:
     bad_metadata: int = 0
     truncated: bool = False
     is_list: bool = False
+    _begun: bool = False
     _commas: int = 0
     """Commas since the last event: one too many stands for an event that is not there."""
 
@@ -105,6 +107,8 @@ class Document:
         if not root:
             raise NotATrace(f"{self.path}: empty file", hint="capture again")
         if root != b"{":
+            while len(buffer) < _SNIFFED and not stream.at_end:
+                buffer += stream.take()
             raise NotATrace(f"{self.path}: not a trace ({_kind_of(buffer)})", hint="give a Kineto JSON trace")
         while True:
             for match in _EVENTS_KEY.finditer(buffer):
@@ -174,7 +178,7 @@ class Document:
                 cut = cuts[-1]
                 batch = _try_batch(_OPENING + buffer[position:cut] + b"]")
                 if batch is not None:
-                    self._close_gap(1)
+                    self._close_gap(True)
                     self.events += len(batch.events)
                     yield batch
                     position = cut
@@ -185,7 +189,9 @@ class Document:
                     continue
                 walk_to = cut
             self._close_gap(buffer[position] != ord("]"))
-            walk = walk_events(buffer, position, walk_to, self.path, final and walk_to == limit)
+            walk = walk_events(
+                buffer, position, walk_to, self.path, final and walk_to == limit, events=self.events, bad=self.bad_events
+            )
             yield from self._walked(walk)
             position = walk.position
             if walk.array_ended:
@@ -202,9 +208,10 @@ class Document:
             self._commas += buffer.count(b",", position, end)
         return end
 
-    def _close_gap(self, before_event: int) -> None:
+    def _close_gap(self, before_event: bool) -> None:
         """Count empty places between commas as events that cannot be read; one comma may stand at either end."""
-        allowed = 1 if self.events or not before_event else 0
+        allowed = 1 if self._begun or not before_event else 0
+        self._begun = True
         if self._commas > allowed:
             self.bad_events += self._commas - allowed
             self.events += self._commas - allowed
@@ -227,7 +234,7 @@ class Document:
         rest = buffer[self._skip(buffer, consumed) :]
         if ended:
             return rest
-        self._close_gap(0)
+        self._close_gap(False)
         if rest.startswith(b"]"):
             return rest[1:]
         if end is not None:
@@ -385,4 +392,4 @@ def _kind_of(buffer: bytes) -> str:
     ):
         if buffer.lstrip(b"\r\n\t ").startswith(magic):
             return kind
-    return "binary data" if b"\0" in buffer[:4096] else "text that is no JSON"
+    return "binary data" if b"\0" in buffer[:_SNIFFED] else "text that is no JSON"

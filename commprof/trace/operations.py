@@ -103,7 +103,7 @@ def message_bytes(
         elements = given or (got * group_size if group_size else 0)
     else:
         elements = given or got
-    return elements * width if elements > 0 else None
+    return elements * width if 0 < elements < 1 << 56 else None
 
 
 def bus_factor(operation: str, group_size: int | None) -> float | None:

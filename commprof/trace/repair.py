@@ -13,17 +13,18 @@ import msgspec
 
 REPAIRS = ("invalid_escape", "control_character", "raw_quote", "non_finite", "encoding", "duplicate_key")
 
-_TOKEN = re.compile(
-    r"""(?P<string>"(?:[^"\\]|\\.)*")"""
-    r"""|(?P<nonfinite>[-+]?\b(?:nan(?:\([a-z]*\))?|inf(?:inity)?)\b|[-+]?1\.\#(?:inf|ind|qnan|snan)\w*)"""
-    r"""|(?P<huge>-?\d[\d.]*[eE]\+?\d{3,})""",
-    re.IGNORECASE | re.DOTALL,
+# Strings are matched without a way back, so that one of any length costs its length once.
+_TOKEN = re.compile(r'("(?>[^"\\]+|\\.)*+")|[-+.\w#]+(?:\([a-z]*\))?', re.IGNORECASE | re.DOTALL)
+_NOT_FINITE = re.compile(
+    r"[-+]?(?:nan(?:\([a-z]*\))?|inf(?:inity)?|1\.\#(?:inf|ind|qnan|snan)\w*)|-?[0-9][0-9.]*e\+?[0-9]{3,}",
+    re.IGNORECASE | re.ASCII,
 )
 _BAD_ESCAPE = re.compile(r"\\(?:([\"\\/bfnrt]|u[0-9a-fA-F]{4})|)", re.DOTALL)
+_SUSPICIOUS = re.compile(r"[\x00-\x1f\\]")
 _CONTROL = re.compile(r"[\x00-\x1f]")
 _SURROGATE = re.compile(r"\\u[dD][89abAB][0-9a-fA-F]{2}(\\u[dD][c-fC-F][0-9a-fA-F]{2})?|\\u[dD][c-fC-F][0-9a-fA-F]{2}")
 _CLOSES = re.compile(r"\s*(?::|,\s*[\"\[{\d-]|,\s*(?:null|true|false)|[}\]](?=\s*(?:[,}\]]|$)))")
-_QUOTE = re.compile(r'(\\*)"')
+_QUOTE = re.compile(r'(?<!\\)(\\*)"')
 _NEXT_KEY = re.compile(r'\s*(?:[}\]]|,\s*"[^"\\]{1,60}"\s*:)')
 
 
@@ -58,10 +59,13 @@ def _replace_bytes(text: str, faults: list[str]) -> str:
 
 def _repair_tokens(text: str, faults: list[str]) -> str:
     def fix(match: re.Match[str]) -> str:
-        if match["string"] is None:
+        token = match[0]
+        if match[1] is not None:
+            return _repair_string(token, faults) if _SUSPICIOUS.search(token) else token
+        if _NOT_FINITE.fullmatch(token):
             _note(faults, "non_finite")
-            return f'"{match[0]}"'
-        return _repair_string(match[0], faults)
+            return f'"{token}"'
+        return token
 
     return _TOKEN.sub(fix, text)
 

@@ -15,6 +15,11 @@ from commprof.errors import InputRefused
 
 BLOCK_BYTES = 8 << 20
 _READ_BYTES = 1 << 20
+_PIECE_BYTES = 8 << 20
+"""What one call may decompress to: a megabyte of zeros packed is a gigabyte."""
+
+_ZSTD_BYTES = 1 << 10
+"""What is given to the zstd decoder at once, which knows no such limit: a block of 128 KB may take four bytes."""
 
 Progress = Callable[[int], None]
 
@@ -68,13 +73,13 @@ class Source:
                         break
                     member = isal_zlib.decompressobj(wbits=31)
                 try:
-                    out = member.decompress(data)
+                    out = member.decompress(data, _PIECE_BYTES)
                 except (isal_zlib.error, zlib.error):  # type: ignore[misc]
                     self.truncated = True
                     return
                 if out:
                     yield out
-                data = member.unused_data if member.eof else b""
+                data = member.unused_data if member.eof else member.unconsumed_tail
                 if member.eof:
                     member = None
         self.truncated = member is not None
@@ -83,8 +88,7 @@ class Source:
         import zstandard
 
         member = None
-        for chunk in self._chunks():
-            data = chunk
+        for data in (chunk[at : at + _ZSTD_BYTES] for chunk in self._chunks() for at in range(0, len(chunk), _ZSTD_BYTES)):
             while data:
                 if member is None:
                     member = zstandard.ZstdDecompressor().decompressobj()
@@ -112,7 +116,10 @@ class Source:
                 with archive.open(members[0]) as data:
                     while piece := data.read(BLOCK_BYTES):
                         yield piece
-        except (zipfile.BadZipFile, EOFError, zlib.error, NotImplementedError, RuntimeError) as error:
+        except InputRefused:
+            raise
+        # The standard library finds damage in many ways: lzma, struct and codec errors, seeks to before the start.
+        except Exception as error:
             if isinstance(error, zipfile.BadZipFile):
                 raise InputRefused(f"{self.path}: damaged zip archive ({error})", hint="copy it again") from None
             self.truncated = True

@@ -25,9 +25,12 @@ _LAST_EVENT = re.compile(r"\}(?=\s*\](?:\s*[,}]|\s*$))")
 _ANOTHER_FILE = re.compile(r'"(?:schemaVersion|traceEvents|distributedInfo|deviceProperties)"\s*:')
 _FOLLOWS = re.compile(r"\s*(?:[,\]]|$)")
 _CANDIDATES = 6
+_PATIENCE = 100
+"""After so many unreadable events the next ones are given up sooner: trying is what takes time."""
+
+_HOPELESS = 2000
 _GAP = re.compile(r"[ \t\r\n,]*")
 _LONGEST_TOKEN = len("-Infinity") + 1
-
 
 
 @dataclass(slots=True)
@@ -38,13 +41,26 @@ class Walk:
     faults: dict[int, str] = field(default_factory=dict)
     bad_events: int = 0
     commas: int = 0
+    events_before: int = 0
+    bad_before: int = 0
     position: int = 0
     array_ended: bool = False
+
+    @property
+    def bad(self) -> int:
+        """Unreadable events of the file so far."""
+        return self.bad_before + self.bad_events
 
     def close_gap(self) -> None:
         """Count what is missing between two commas."""
         self.bad_events += max(self.commas - 1, 0)
         self.commas = 0
+
+    def drop(self, path: str) -> None:
+        """Count an event that cannot be read; give up on a file in which most cannot."""
+        self.bad_events += 1
+        if self.bad > _HOPELESS and 2 * self.bad > self.events_before + len(self.fragments) + self.bad_events:
+            raise another_writer(path)
 
     def add(self, fragment: bytes, fault: str | None) -> None:
         if fault is not None:
@@ -52,14 +68,16 @@ class Walk:
         self.fragments.append(fragment)
 
 
-def walk_events(buffer: bytes, start: int, stop: int, path: str, final: bool) -> Walk:
+def walk_events(
+    buffer: bytes, start: int, stop: int, path: str, final: bool = True, *, events: int = 0, bad: int = 0
+) -> Walk:
     """Walk the events of ``buffer[start:stop]``; :attr:`Walk.position` is where an unfinished one begins.
 
     ``final`` says that nothing follows; otherwise an event is judged only when all that the judgement looks at is
-    in the text, so that it is the same wherever the text happens to end.
+    in the text, so that it is the same wherever the text happens to end. ``events`` and ``bad`` are the counts so far.
     """
     text = buffer[start:stop].decode("utf-8", "surrogateescape")
-    walk = Walk()
+    walk = Walk(events_before=events, bad_before=bad)
     position = 0
     scanner = _Scanner()
     while True:
@@ -78,7 +96,7 @@ def walk_events(buffer: bytes, start: int, stop: int, path: str, final: bool) ->
             break
         if end is not None:
             walk.close_gap()
-            _take(walk, text[position:end], scanner.repeated)
+            _take(walk, text[position:end], scanner.repeated, path)
         else:
             end = _recover(walk, text, position, path, final)
             if end is None:
@@ -118,7 +136,7 @@ def _ignore(_: str) -> None:
     return None
 
 
-def _take(walk: Walk, text: str, repeated: bool) -> None:
+def _take(walk: Walk, text: str, repeated: bool, path: str) -> None:
     """Add one value that is JSON in the loose sense; its repair is counted."""
     try:
         data = text.encode("utf-8")
@@ -140,7 +158,7 @@ def _take(walk: Walk, text: str, repeated: bool) -> None:
     if kept is not None:
         walk.add(kept, None)
     elif data is None or not _is_unknown_phase(data):
-        walk.bad_events += 1
+        walk.drop(path)
 
 
 def _recover(walk: Walk, text: str, position: int, path: str, final: bool) -> int | None:
@@ -151,16 +169,17 @@ def _recover(walk: Walk, text: str, position: int, path: str, final: bool) -> in
     ends: list[int] = []
     search = position
     next_event = _NEXT_EVENT if text[position] == "{" else _NEXT_AFTER_VALUE
-    while len(ends) < _CANDIDATES:
+    wanted = _CANDIDATES if walk.bad < _PATIENCE else 1
+    while len(ends) < wanted:
         match = next_event.search(text, search) or (_LAST_EVENT.search(text, search) if final else None)
         if match is None:
             break
         ends.append(match.end())
         search = match.end()
-    if len(ends) < _CANDIDATES and not final:
+    if len(ends) < wanted and not final:
         return None
     last = len(text.rstrip())
-    at_end = text[last - 1] == "}" and len(ends) < _CANDIDATES
+    at_end = text[last - 1] == "}" and len(ends) < wanted
     for end in [*ends, *([last] if at_end else [])]:
         repaired = repair(text[position:end], _is_event)
         if repaired is not None:
@@ -172,7 +191,7 @@ def _recover(walk: Walk, text: str, position: int, path: str, final: bool) -> in
     if _ANOTHER_FILE.search(text, position, ends[0]):
         raise another_writer(path)
     walk.close_gap()
-    walk.bad_events += 1
+    walk.drop(path)
     return ends[0]
 
 

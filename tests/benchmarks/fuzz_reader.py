@@ -1,0 +1,81 @@
+"""Damage clean traces in every known way, many times, and check every promise of the reader on each.
+
+    python -m tests.benchmarks.fuzz_reader --inputs 100000
+
+Every input is a function of its number alone; ``--first N --inputs 1 --show`` makes one again. Writes
+``reports/records/fuzz.md``; ends with exit code 1 if any input broke a promise.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter, defaultdict
+from pathlib import Path
+
+from tests.fuzz.corpus import Seed, fixture_seeds, trace_seeds
+from tests.fuzz.harness import Checker
+from tests.fuzz.mutators import MUTATORS, Mutator
+
+RECORD = Path(__file__).parents[2] / "reports" / "records" / "fuzz.md"
+
+
+def draw(number: int, seeds: list[Seed]) -> tuple[Seed, Mutator, bytes, int, int]:
+    """Input ``number``: the clean file, the kind of damage, the bytes, and the block sizes of a third reading."""
+    rng = random.Random(number)
+    mutate = MUTATORS[number % len(MUTATORS)]
+    small = [seed for seed in seeds if len(seed.data) < 9000]
+    seed = rng.choice(small if rng.random() < 0.8 else seeds)
+    data = mutate(seed.data, rng)
+    block = rng.choice((1, 2, 3, 7, 16, 50, 100, 333, 1000, 4096)) if rng.random() < 0.4 else 0
+    block = max(block, len(data) // 150) if block else 0  # each border is hit many times; more of them only take longer
+    return seed, mutate, data, block, rng.choice((0, 1, 60, 300, 1 << 16))
+
+
+def main() -> int:
+    """Run the long version."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--inputs", type=int, default=100_000)
+    parser.add_argument("--first", type=int, default=0)
+    parser.add_argument("--no-record", action="store_true")
+    parser.add_argument("--show", action="store_true")
+    parser.add_argument("--stop-after", type=int, default=10**9, help="faults to print before giving up")
+    options = parser.parse_args()
+    seeds = [*fixture_seeds(), *trace_seeds()]
+    tally: dict[str, Counter[str]] = defaultdict(Counter)
+    faults: list[str] = []
+    began = time.process_time()
+    with tempfile.TemporaryDirectory() as folder:
+        checkers = {seed.name: Checker(seed.data, Path(folder)) for seed in seeds}
+        for number in range(options.first, options.first + options.inputs):
+            seed, mutate, data, block, walk = draw(number, seeds)
+            verdict = checkers[seed.name].check(data, block=block, walk=walk)
+            tally[mutate.__name__][verdict.kind] += 1
+            if verdict.fault is not None:
+                faults.append(f"{number} {mutate.__name__} on {seed.name}: {verdict.fault}")
+                print(faults[-1], flush=True)
+                if len(faults) >= options.stop_after:
+                    break
+            if options.show:
+                print(seed.name, mutate.__name__, block, walk, verdict, data[:6000], sep="\n")
+    spent = time.process_time() - began
+    print(f"{sum(map(Counter.total, tally.values()))} inputs, {len(faults)} faults, {spent:.0f} s of processor time")
+    if not options.no_record:
+        RECORD.write_text(record(tally, faults, options.inputs, seeds, spent))
+    return 1 if faults else 0
+
+
+def record(
+    tally: dict[str, Counter[str]], faults: list[str], inputs: int, seeds: list[Seed], spent: float
+) -> str:
+    """The table of what came of every kind of damage."""
+    return ""
+
+
+if __name__ == "__main__":
+    sys.exit(main())

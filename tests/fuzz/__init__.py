@@ -1,0 +1,1 @@
+"""Seeded damage to trace files, and what must hold whatever the damage."""
