@@ -11,6 +11,9 @@ from collections.abc import Callable
 
 import msgspec
 
+_LARGEST = 256 << 10
+"""Characters of a text that is worth a repair; an event has hundreds, and a repair needs a hundred times its space."""
+
 REPAIRS = ("invalid_escape", "control_character", "raw_quote", "non_finite", "encoding", "duplicate_key")
 
 # Strings are matched without a way back, so that one of any length costs its length once.
@@ -33,6 +36,8 @@ def repair(fragment: str, is_valid: Callable[[bytes], bool]) -> tuple[bytes, str
 
     ``fragment`` may hold surrogate escapes for bytes that are no UTF-8; they become U+FFFD.
     """
+    if len(fragment) > _LARGEST:
+        return None
     faults: list[str] = []
     text = _replace_bytes(fragment, faults)
     for requote in (None, _escape_inner_quotes, _close_after_backslash):
