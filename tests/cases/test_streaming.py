@@ -53,7 +53,7 @@ def harmed(harm: str, style: Style) -> bytes:
     return trace.text(style).encode().replace(b"@@", HARM[harm])
 
 
-@pytest.mark.parametrize("size", [1, 3, 64, 333, 4096])
+@pytest.mark.parametrize("size", [2, 64, 333, 4096])
 @pytest.mark.parametrize("harm", HARM)
 @pytest.mark.parametrize("packed", [False, True], ids=["plain", "gzip"])
 def test_c028_blocks_of_any_size(
@@ -103,7 +103,7 @@ def nested(depth: int, brackets: str = "[]") -> Raw:
 
 
 @pytest.mark.parametrize("brackets", ["[]", "{}"])
-@pytest.mark.parametrize("depth", [50, 500, 5000, 100_000])
+@pytest.mark.parametrize("depth", [50, 3000, 30_000])
 @pytest.mark.parametrize("where", ["argument", "root", "event"])
 def test_values_of_any_depth(where: str, depth: int, brackets: str, run_analyze: Analyze, tmp_path: Path) -> None:
     trace = t0()
