@@ -70,6 +70,13 @@ class IntervalSet:
         inside[inside] = instants[inside] < self.ends[index[inside]]
         return inside
 
+    def touches(self, starts: Int64Array, ends: Int64Array) -> NDArray[np.bool_]:
+        """Whether each closed span ``[starts[i], ends[i]]`` holds an instant of the set."""
+        index = np.searchsorted(self.ends, starts, side="right")
+        found = index < len(self.starts)
+        found[found] = self.starts[index[found]] <= ends[found]
+        return found
+
     def _covered_before(self, instants: Int64Array) -> Int64Array:
         lengths = np.concatenate([[0], np.cumsum(self.ends - self.starts)]).astype(np.int64)
         index = np.searchsorted(self.starts, instants, side="right")

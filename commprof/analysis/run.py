@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from commprof.analysis.combine import combine
 from commprof.analysis.model import Analysis, Note, RankAnalysis
+from commprof.analysis.needs import NEEDED
 from commprof.analysis.rank import analyze_rank
 from commprof.analysis.selection import StepSelection, parse_steps
 from commprof.errors import CannotAnswer, CommprofError, InputRefused, NotATrace, WorkerDied
@@ -33,6 +34,7 @@ class Job:
     steps: StepSelection | None
     with_timeline: bool
     tolerant: bool = False
+    helpers: bool = False
 
 
 def analyze(
@@ -60,7 +62,14 @@ def analyze(
         on_total(sum(candidate.size for candidate in candidates))
     # Timelines are drawn for the first ranks only: a screen shows no more, and they are the largest part of a result.
     work = [
-        Job(candidate, tuple(comm_patterns), selection, index < _TIMELINES, tolerant)
+        Job(
+            candidate,
+            tuple(comm_patterns),
+            selection,
+            index < _TIMELINES,
+            tolerant,
+            helpers=len(candidates) == 1 and jobs != 1,
+        )
         for index, candidate in enumerate(candidates)
     ]
     ranks: list[RankAnalysis] = []

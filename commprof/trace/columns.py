@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Any
 
@@ -11,9 +13,9 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from commprof.intervals import Int64Array
+from commprof.intervals import Int64Array, IntervalSet, empty, union
 from commprof.trace.categories import Table, TableByCategory
-from commprof.trace.document import Batch
+from commprof.trace.batch import Batch
 from commprof.trace.events import ABSENT, NO_ARGS, Args, Complete, ExactComplete, FullComplete, exact_decoder
 from commprof.trace.model import NO_ID, CpuSpans, DeviceEvents, RuntimeCalls
 from commprof.trace.timestamps import EXACT_LIMIT_NS, MISSING, NOT_FINITE, exact_to_ns, to_ns
@@ -28,6 +30,33 @@ _LONGEST_NS = 1 << 53
 
 _LATEST_NS = (1 << 61) + (1 << 60)
 """Year 2079 as Unix time; the distance of two times with one such base still fits."""
+
+
+@dataclass(slots=True)
+class Chunk:
+    """Columns of a part of a file, made in another process; names and rows are numbered on their own."""
+
+    events: int
+    names: list[str]
+    columns: dict[Table, dict[str, NDArray[Any]]]
+    rows: dict[Table, int]
+    args: dict[Table, dict[int, Args]]
+    skipped: Counter[str]
+    ignored: int
+
+
+@dataclass(frozen=True, slots=True)
+class Keep:
+    """Which rows of a trace of a device are kept: the memory of a large file goes into rows that nobody asks for.
+
+    Operators whose name matches, or that touch one called ``around``; runtime calls whose name matches, or that
+    launched device work. Everything is kept of a trace without a device, and of one with copies between devices,
+    where any operator may matter.
+    """
+
+    operators: re.Pattern[str]
+    around: str
+    calls: re.Pattern[str]
 
 
 class Columns:
@@ -116,23 +145,23 @@ class Columns:
         self._rows[table] += len(events)
         columns["name"].append(names)
         columns["start"].append(start)
-        columns["end"].append(end)
-        columns["external_id"].append(_external_ids(args))
-        pids = self._ids.encode([event.pid for event in events])
-        tids = self._ids.encode([event.tid for event in events])
+        columns["duration"].append(_compact(end - start))
+        columns["external_id"].append(_compact(_external_ids(args)))
+        pids = _compact(self._ids.encode([event.pid for event in events]))
+        tids = _compact(self._ids.encode([event.tid for event in events]))
         if table is Table.KERNEL:
-            columns["correlation"].append(_numbers([a.correlation for a in args]))
-            columns["device"].append(self._or_else([a.device for a in args], pids))
-            columns["stream"].append(self._or_else([a.stream for a in args], tids))
+            columns["correlation"].append(_compact(_numbers([a.correlation for a in args])))
+            columns["device"].append(_compact(self._or_else([a.device for a in args], pids)))
+            columns["stream"].append(_compact(self._or_else([a.stream for a in args], tids)))
             columns["is_copy_row"].append(is_copy)
             columns["graph_node"].append(np.array([bool(a.graph_node) for a in args]))
-            columns["blocks"].append(_blocks([a.grid for a in args]))
+            columns["blocks"].append(_compact(_blocks([a.grid for a in args])))
             self._keep_args(table, first, args, [i for i, a in enumerate(args) if _describes_collective(a)])
             return
         columns["pid"].append(pids)
         columns["tid"].append(tids)
         if table is Table.RUNTIME:
-            columns["correlation"].append(_numbers([a.correlation for a in args]))
+            columns["correlation"].append(_compact(_numbers([a.correlation for a in args])))
         else:
             self._keep_args(table, first, args, np.flatnonzero(self.names.speaks(names)).tolist())
 
@@ -151,8 +180,9 @@ class Columns:
     def device(self) -> DeviceEvents:
         """The finished table of device work."""
         get = self._column(Table.KERNEL)
+        start = get("start")
         return DeviceEvents(
-            get("name", np.int32), get("start"), get("end"), get("device"), get("stream"), get("correlation"),
+            get("name", np.int32), start, start + get("duration"), get("device"), get("stream"), get("correlation"),
             get("external_id"), get("blocks"), get("is_copy_row", np.bool_), get("graph_node", np.bool_),
             self._args[Table.KERNEL],
         )  # fmt: skip
@@ -160,18 +190,95 @@ class Columns:
     def runtime(self) -> RuntimeCalls:
         """The finished table of runtime calls."""
         get = self._column(Table.RUNTIME)
+        start = get("start")
         return RuntimeCalls(
-            get("name", np.int32), get("start"), get("end"), get("pid"), get("tid"), get("correlation"),
+            get("name", np.int32), start, start + get("duration"), get("pid"), get("tid"), get("correlation"),
             get("external_id"),
         )  # fmt: skip
 
     def spans(self, table: Table) -> CpuSpans:
         """The finished table of operators or annotations."""
         get = self._column(table)
+        start = get("start")
         return CpuSpans(
-            get("name", np.int32), get("start"), get("end"), get("pid"), get("tid"), get("external_id"),
+            get("name", np.int32), start, start + get("duration"), get("pid"), get("tid"), get("external_id"),
             self._args[table],
         )  # fmt: skip
+
+    def chunk(self, events: int) -> Chunk:
+        """Everything collected so far, to be merged into the columns of the whole file."""
+        columns = {
+            table: {name: np.concatenate(parts) for name, parts in columns.items()}
+            for table, columns in self._columns.items()
+        }
+        return Chunk(events, list(self.names), columns, dict(self._rows), dict(self._args), self.skipped, self.ignored)
+
+    def merge(self, chunk: Chunk) -> None:
+        """Append what another process collected from the text that follows."""
+        code_of = self.names.encode(chunk.names)
+        for table, columns in chunk.columns.items():
+            mine = self._columns[table]
+            for name, values in columns.items():
+                mine[name].append(code_of[values] if name == "name" else values)
+            first = self._rows[table]
+            self._args[table].update({first + row: args for row, args in chunk.args.get(table, {}).items()})
+            self._rows[table] += chunk.rows[table]
+        self.skipped += chunk.skipped
+        self.ignored += chunk.ignored
+
+    def prune(self, keep: Keep) -> None:
+        """Let go of the rows that nobody will ask for; to be called when all events are in."""
+        if not self._rows[Table.KERNEL] or self._has_peer_copies():
+            return
+        names = list(self.names)
+        wanted = np.array([keep.operators.search(name) is not None for name in names], np.bool_)
+        calls = np.array([keep.calls.search(name) is not None for name in names], np.bool_)
+        launched = np.unique(np.concatenate(self._columns[Table.KERNEL]["correlation"]))
+        around = self._spans_named(Table.OPERATOR, self.names.get(keep.around, -1))
+        operators, runtime = self._columns[Table.OPERATOR], self._columns[Table.RUNTIME]
+        self._filter(
+            Table.OPERATOR,
+            [
+                wanted[name] | around.touches(start, start + duration)
+                for name, start, duration in zip(
+                    operators["name"], operators["start"], operators["duration"], strict=True
+                )
+            ],
+        )
+        self._filter(
+            Table.RUNTIME,
+            [
+                calls[name] | np.isin(correlation, launched)
+                for name, correlation in zip(runtime["name"], runtime["correlation"], strict=True)
+            ],
+        )
+
+    def _has_peer_copies(self) -> bool:
+        peers = [code for name, code in self.names.items() if "ptop" in name.lower().replace(" ", "")]
+        return any(np.isin(part, peers).any() for part in self._columns[Table.KERNEL]["name"])
+
+    def _spans_named(self, table: Table, code: int) -> IntervalSet:
+        columns = self._columns[table]
+        parts = [
+            (start[name == code], (start + duration)[name == code])
+            for name, start, duration in zip(columns["name"], columns["start"], columns["duration"], strict=True)
+        ]
+        if not parts:
+            return empty()
+        starts, ends = (np.concatenate(side) for side in zip(*parts, strict=True))
+        # One longer, so that a span without length still meets what lies at the same instant.
+        return union(starts, ends + 1)
+
+    def _filter(self, table: Table, masks: list[NDArray[np.bool_]]) -> None:
+        columns, args = self._columns[table], self._args[table]
+        if not masks:
+            return
+        mask = np.concatenate(masks)
+        place = np.cumsum(mask) - 1
+        self._args[table] = {int(place[row]): value for row, value in args.items() if mask[row]}
+        for parts in columns.values():
+            parts[:] = [part[keep] for part, keep in zip(parts, masks, strict=True)]
+        self._rows[table] = int(mask.sum())
 
     def _column(self, table: Table) -> Callable[..., NDArray[Any]]:
         columns = self._columns[table]
@@ -239,7 +346,8 @@ class _Ids(dict[Any, int]):
 
 def _beyond_measure(start: Int64Array, duration: Int64Array) -> NDArray[np.bool_]:
     """Times so far out that spans or sums of them would leave 64 bits: as good as infinite."""
-    return (duration > _LONGEST_NS) | ((start < -_LATEST_NS) & (start != MISSING)) | (start > _LATEST_NS)
+    beyond: NDArray[np.bool_] = (start < -_LATEST_NS) & (start != MISSING)
+    return (duration > _LONGEST_NS) | beyond | (start > _LATEST_NS)  # type: ignore[no-any-return]
 
 
 def _times(events: Sequence[Complete | FullComplete], batch: Batch) -> tuple[Int64Array, Int64Array]:
@@ -273,6 +381,12 @@ def _text(value: Any) -> bytes | None:
         return None
     text = bytes(value)
     return None if text == b"null" else text.strip(b'"')
+
+
+def _compact(values: Int64Array) -> NDArray[Any]:
+    """The same numbers in half the space where they fit: millions of rows wait in this form for the end of the file."""
+    fits = len(values) and values.min() >= -(1 << 31) and values.max() < 1 << 31
+    return values.astype(np.int32) if fits else values
 
 
 def _numbers(values: list[Any]) -> Int64Array:

@@ -10,19 +10,22 @@ from __future__ import annotations
 import re
 from collections.abc import Generator, Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from commprof.errors import CannotAnswer, InputRefused, NotATrace
-from commprof.trace.events import events_decoder, full_decoder
-from commprof.trace.huge_numbers import has_huge_number
+from commprof.trace.batch import Batch, clean_batch
+from commprof.trace.events import events_decoder
 from commprof.trace.repair import repair_object
-from commprof.trace.repeated_keys import may_repeat_keys
-from commprof.trace.walker import Walk, another_writer, walk_events
+from commprof.trace.walker import Walk, walk_events
+
+if TYPE_CHECKING:
+    from commprof.trace.ahead import Ahead
+    from commprof.trace.columns import Chunk
 
 _HEAD_LIMIT = 64 << 20
-_EVENT_LIMIT = 64 << 20
+_EVENT_LIMIT = 16 << 20
 _WALK_BYTES = 64 << 10
 _SNIFFED = 4096
 _TAIL_SEARCH = 256 << 10
@@ -31,18 +34,7 @@ _SEARCH_BYTES = 16 << 10
 _EVENTS_KEY = re.compile(rb'"traceEvents"\s*:\s*\[')
 _BOUNDARY = re.compile(rb"\}\s*,\s*\{")
 _ARRAY_END = re.compile(rb"\}\s*\]")
-# As wide as the words in which keys are searched, so that the first key of a batch is found like any other.
-_OPENING = b"       ["
 _GAP = re.compile(rb"[ \t\r\n,]*")
-
-
-@dataclass(slots=True)
-class Batch:
-    """Some events of the file: decoded, and as JSON text; ``faults`` maps an index to the repair it needed."""
-
-    events: list[Any]
-    text: bytes
-    faults: dict[int, str] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -61,34 +53,46 @@ class Document:
     _commas: int = 0
     """Commas since the last event: one too many stands for an event that is not there."""
 
-    def batches(self, blocks: Iterator[bytes]) -> Iterator[Batch]:
-        """Batches of events in file order.
+    def batches(self, blocks: Iterator[bytes], ahead: Ahead | None = None) -> Iterator[Batch | Chunk]:
+        """Batches of events in file order; with the help of other processes, some of them as columns already.
 
         Raises :class:`InputRefused` for what is no trace, :class:`CannotAnswer` for a trace without any event.
         """
-        stream = _Lookahead(blocks)
+        stream = Lookahead(blocks)
         buffer = self._read_head(stream)
         tail: bytes | None = None
+        if ahead is not None and not self.tolerant:
+            buffer, tail = yield from ahead.batches(self, buffer, stream)
         while tail is None:
             buffer = buffer[self._skip(buffer, 0) :]
             if stream.at_end:
                 tail = yield from self._last_batches(buffer)
                 break
-            if cut := _last_boundary(buffer):
-                consumed, ended = yield from self._decode(buffer, cut)
+            if cut := last_boundary(buffer):
+                consumed, ended = yield from self.decode(buffer, cut)
                 buffer = buffer[consumed:]
                 tail = buffer if ended else None
             if tail is None:
-                if len(buffer) > _EVENT_LIMIT:
-                    raise InputRefused(
-                        f"{self.path}: no end of an event within {_EVENT_LIMIT >> 20} MB", hint="is this a trace?"
-                    )
+                self.refuse_endless(buffer)
                 buffer += stream.take()
         if tail is not None:
             self._read_tail(tail, stream)
         self._judge()
 
-    def _read_head(self, stream: _Lookahead) -> bytes:
+    def refuse_endless(self, buffer: bytes) -> None:
+        """Refuse a text in which no event ends for too long; without a limit it would all be held."""
+        if len(buffer) > _EVENT_LIMIT:
+            raise InputRefused(
+                f"{self.path}: no end of an event within {_EVENT_LIMIT >> 20} MB", hint="is this a trace?"
+            )
+
+    def accept(self, text: bytes, events: int) -> None:
+        """Take note of a flawless segment that was decoded elsewhere; ``text`` begins with the gap before it."""
+        self._skip(text, 0)
+        self._close_gap(True)
+        self.events += events
+
+    def _read_head(self, stream: Lookahead) -> bytes:
         """Consume everything before the first event; returns what follows it."""
         buffer = stream.take() if not stream.at_end else b""
         while len(buffer) < 4 and not stream.at_end:
@@ -158,7 +162,7 @@ class Document:
             raise NotATrace(f"{self.path}: {name} text", hint="convert it to UTF-8")
         return buffer
 
-    def _decode(self, buffer: bytes, limit: int, final: bool = False) -> Generator[Batch, None, tuple[int, bool]]:
+    def decode(self, buffer: bytes, limit: int, final: bool = False) -> Generator[Batch, None, tuple[int, bool]]:
         """Yield batches from ``buffer[:limit]``; returns how far it came and whether the array ended there.
 
         ``final`` says that no more bytes follow those of the buffer. Where an event is not finished at the limit
@@ -176,7 +180,7 @@ class Document:
                 return position, False
             if position >= walk_to:
                 cut = cuts[-1]
-                batch = _try_batch(_OPENING + buffer[position:cut] + b"]")
+                batch = clean_batch(buffer[position:cut])
                 if batch is not None:
                     self._close_gap(True)
                     self.events += len(batch.events)
@@ -190,7 +194,13 @@ class Document:
                 walk_to = cut
             self._close_gap(buffer[position] != ord("]"))
             walk = walk_events(
-                buffer, position, walk_to, self.path, final and walk_to == limit, events=self.events, bad=self.bad_events
+                buffer,
+                position,
+                walk_to,
+                self.path,
+                final and walk_to == limit,
+                events=self.events,
+                bad=self.bad_events,
             )
             yield from self._walked(walk)
             position = walk.position
@@ -230,7 +240,7 @@ class Document:
     def _last_batches(self, buffer: bytes) -> Generator[Batch, None, bytes | None]:
         """The whole rest of the stream is in ``buffer``; returns what follows the array, ``None`` if it is open."""
         end = self._find_end(buffer)
-        consumed, ended = yield from self._decode(buffer, len(buffer) if end is None else end, final=True)
+        consumed, ended = yield from self.decode(buffer, len(buffer) if end is None else end, final=True)
         rest = buffer[self._skip(buffer, consumed) :]
         if ended:
             return rest
@@ -256,7 +266,7 @@ class Document:
                 return match.start() + 1
         return None
 
-    def _read_tail(self, tail: bytes, stream: _Lookahead) -> None:
+    def _read_tail(self, tail: bytes, stream: Lookahead) -> None:
         while not stream.at_end and len(tail) < _HEAD_LIMIT:
             tail += stream.take()
         if self.is_list:
@@ -299,7 +309,7 @@ def _keys_like_events(tail: bytes) -> list[str]:
     return ["traceEvents"] if _EVENTS_KEY.search(tail) else []
 
 
-class _Lookahead:
+class Lookahead:
     """An iterator of blocks that knows whether another one follows."""
 
     def __init__(self, blocks: Iterator[bytes]) -> None:
@@ -316,42 +326,16 @@ class _Lookahead:
         return block or b""
 
 
-def _try_batch(text: bytes) -> Batch | None:
-    """The batch if the text is flawless JSON of known shape, else ``None``."""
-    if not text.isascii():
-        try:
-            text.decode("utf-8")
-        except UnicodeDecodeError:
-            return None
-    try:
-        events = _decoded(text)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        return None
-    if has_huge_number(text) or may_repeat_keys(text, events):
-        return None
-    return Batch(events, text)
-
-
-def _decoded(text: bytes) -> list[Any]:
-    """The events; where one lacks a key that profilers always write, by the decoder that allows for it."""
-    try:
-        return full_decoder.decode(text)  # type: ignore[no-any-return]
-    except msgspec.ValidationError:
-        return events_decoder.decode(text)  # type: ignore[no-any-return]
-
-
-def _last_boundary(buffer: bytes) -> int:
-    """Position after the last ``}`` that is followed by a comma and ``{``; 0 if there is none."""
-    end = len(buffer)
-    while end > 0:
-        begin = max(0, end - _SEARCH_BYTES)
+def last_boundary(buffer: bytes, begin: int = 0, end: int | None = None) -> int:
+    """Position after the last ``}`` in ``buffer[begin:end]`` that is followed by a comma and ``{``; 0 if there is none."""
+    end = len(buffer) if end is None else end
+    while end > begin:
+        piece = max(begin, end - _SEARCH_BYTES)
         # A boundary may lie across the end of the piece: white space between brackets is short.
-        last = None
-        for last in _BOUNDARY.finditer(buffer, begin, min(len(buffer), end + 64)):
-            pass
-        if last is not None:
-            return last.start() + 1
-        end = begin
+        found = [match.start() for match in _BOUNDARY.finditer(buffer, piece, min(len(buffer), end + 64))]
+        if found:
+            return found[-1] + 1
+        end = piece
     return 0
 
 
@@ -363,13 +347,7 @@ def _boundary_after(buffer: bytes, position: int, limit: int) -> int:
 def _middle_boundary(buffer: bytes, position: int, cut: int) -> int | None:
     middle = (position + cut) // 2
     match = _BOUNDARY.search(buffer, middle, cut)
-    if match is not None:
-        return match.start() + 1
-    close = middle
-    while (close := buffer.rfind(b"}", position, close)) > position:
-        if _BOUNDARY.match(buffer, close):
-            return close + 1
-    return None
+    return match.start() + 1 if match is not None else last_boundary(buffer, position, middle) or None
 
 
 def _object(data: bytes) -> dict[str, Any] | None:

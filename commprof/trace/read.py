@@ -10,7 +10,8 @@ from typing import Any
 from commprof.errors import CommprofError, InputRefused
 from commprof.manifest import Manifest
 from commprof.trace.categories import Table
-from commprof.trace.columns import Columns
+from commprof.trace.ahead import Ahead, workers_for
+from commprof.trace.columns import Chunk, Columns, Keep
 from commprof.trace.document import Document
 from commprof.trace.metadata import Distributed, decide_rank, device_facts, text_or_none
 from commprof.trace.model import FileFacts, ProcessGroup, RankTrace
@@ -23,27 +24,39 @@ def read_rank(
     manifest: Manifest | None = None,
     progress: Progress | None = None,
     tolerant: bool = False,
+    keep: Keep | None = None,
+    helpers: bool = False,
 ) -> RankTrace:
     """Read one trace file, plain or compressed, local or at any fsspec URL.
 
     ``tolerant`` sends every event through the slow path that otherwise only faulty ones take; the result is the same.
-    Raises :class:`~commprof.errors.InputRefused` for what is no trace and
+    ``keep`` names the rows to keep of a large trace (default: all). With ``helpers`` other processes decode parts of a
+    large file; the result is the same. Raises :class:`~commprof.errors.InputRefused` for what is no trace and
     :class:`~commprof.errors.CannotAnswer` for a trace without events.
     """
     source = open_source(path, progress)
     document = Document(path, tolerant=tolerant)
     columns = Columns()
+    workers = workers_for(source.size, source.format != "plain") if helpers and not tolerant else 0
+    ahead = Ahead(workers) if workers else None
     # Decoded events hold no cycles, and there are hundreds of thousands of them: collecting garbage only costs time.
     collecting = gc.isenabled()
     gc.disable()
     try:
-        for batch in document.batches(source.blocks()):
-            columns.add(batch)
+        for part in document.batches(source.blocks(), ahead):
+            if isinstance(part, Chunk):
+                columns.merge(part)
+            else:
+                columns.add(part)
+        if keep is not None:
+            columns.prune(keep)
     except CommprofError:
         raise
     except (OSError, EOFError) as error:
         raise InputRefused(f"{path}: {' '.join(str(error).split())}", hint="copy it again") from None
     finally:
+        if ahead is not None:
+            ahead.close()
         if collecting:
             gc.enable()
     return _rank_trace(path, source.size, document, columns, manifest, source.truncated)

@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 import msgspec
 
-_LARGEST = 256 << 10
+LARGEST_REPAIR = 256 << 10
 """Characters of a text that is worth a repair; an event has hundreds, and a repair needs a hundred times its space."""
 
 REPAIRS = ("invalid_escape", "control_character", "raw_quote", "non_finite", "encoding", "duplicate_key")
@@ -36,7 +36,7 @@ def repair(fragment: str, is_valid: Callable[[bytes], bool]) -> tuple[bytes, str
 
     ``fragment`` may hold surrogate escapes for bytes that are no UTF-8; they become U+FFFD.
     """
-    if len(fragment) > _LARGEST:
+    if len(fragment) > LARGEST_REPAIR:
         return None
     faults: list[str] = []
     text = _replace_bytes(fragment, faults)

@@ -15,7 +15,7 @@ from commprof.errors import InputRefused
 
 BLOCK_BYTES = 8 << 20
 _READ_BYTES = 1 << 20
-_PIECE_BYTES = 8 << 20
+_PIECE_BYTES = 2 << 20
 """What one call may decompress to: a megabyte of zeros packed is a gigabyte."""
 
 _ZSTD_BYTES = 1 << 10
@@ -88,7 +88,9 @@ class Source:
         import zstandard
 
         member = None
-        for data in (chunk[at : at + _ZSTD_BYTES] for chunk in self._chunks() for at in range(0, len(chunk), _ZSTD_BYTES)):
+        for data in (
+            chunk[at : at + _ZSTD_BYTES] for chunk in self._chunks() for at in range(0, len(chunk), _ZSTD_BYTES)
+        ):
             while data:
                 if member is None:
                     member = zstandard.ZstdDecompressor().decompressobj()
@@ -192,7 +194,7 @@ def _regroup(pieces: Iterator[bytes]) -> Iterator[bytes]:
 
 def _in_background(produce: Callable[[], Iterator[bytes]]) -> Iterator[bytes]:
     """Run a producer in a thread: decompression releases the interpreter lock, so decoding goes on beside it."""
-    ready: queue.Queue[Any] = queue.Queue(maxsize=8)
+    ready: queue.Queue[Any] = queue.Queue(maxsize=4)
     stop = threading.Event()
 
     def work() -> None:

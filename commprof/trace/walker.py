@@ -16,7 +16,7 @@ import msgspec
 from commprof.errors import InputRefused
 from commprof.trace.events import event_decoder
 from commprof.trace.huge_numbers import has_huge_number
-from commprof.trace.repair import repair
+from commprof.trace.repair import LARGEST_REPAIR, repair
 from commprof.trace.repeated_keys import repeats_keys
 
 _NEXT_EVENT = re.compile(r'\}(?=\s*,\s*\{\s*"(?:ph|name|cat|pid|tid|ts|dur|args|id|s|bp|tts|sf)"\s*:)')
@@ -216,17 +216,23 @@ def _last_of_each_key(data: bytes) -> bytes:
         return data
 
 
+class _Phase(msgspec.Struct):
+    ph: Any = None
+
+
 def _is_unknown_phase(data: bytes) -> bool:
     """An object without ``ph``, or with one that the format does not know, is skipped like any unused event."""
     try:
-        value = msgspec.json.decode(data)
+        phase = msgspec.json.decode(data, type=_Phase).ph
     except (msgspec.MsgspecError, RecursionError):
         return False
-    return isinstance(value, dict) and value.get("ph") != "X"
+    return phase != "X"
 
 
 def _without_args(text: str) -> bytes | None:
     """A complete event whose ``args`` is no object, without them."""
+    if len(text) > LARGEST_REPAIR:
+        return None
     try:
         value = json.loads(text, parse_float=str, strict=False)
     except (ValueError, RecursionError):
