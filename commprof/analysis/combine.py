@@ -134,17 +134,14 @@ def ranks_text(ranks: Sequence[int]) -> str:
 def _notes(analysis: Analysis) -> list[Note]:
     notes: list[Note] = []
     ranks = analysis.ranks
+    communicates = any(len(rank.calls) for rank in ranks)
     if analysis.missing_ranks:
-        have, missing = len(ranks), analysis.missing_ranks
+        missing = analysis.missing_ranks
         word = "rank" if len(missing) == 1 else "ranks"
-        notes.append(
-            Note(
-                "missing-ranks",
-                f"{have} of {analysis.world_size} ranks are in the input; {word} {ranks_text(missing)} missing, so "
-                "waiting for them cannot be told from transferring.",
-            )
-        )
-    if len(ranks) == 1:
+        text = f"{len(ranks)} of {analysis.world_size} ranks are in the input; {word} {ranks_text(missing)} missing"
+        waiting = ", so waiting for them cannot be told from transferring" if len(ranks) > 1 else ""
+        notes.append(Note("missing-ranks", f"{text}{waiting}."))
+    if len(ranks) == 1 and communicates:
         notes.append(
             Note(
                 "single-rank",
@@ -161,7 +158,7 @@ def _notes(analysis: Analysis) -> list[Note]:
             )
         )
     _unclassified(analysis, notes)
-    if not any(len(rank.calls) for rank in ranks):
+    if not communicates:
         notes.append(Note("no-communication", "No communication was found in this trace."))
     notes.append(Note("not-built", f"Not measured by this version: {', '.join(_NOT_BUILT)}."))
     return notes

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 
 from commprof.analysis.combine import combine
 from commprof.analysis.model import Analysis, Note, RankAnalysis
-from commprof.analysis.needs import NEEDED
 from commprof.analysis.rank import analyze_rank
 from commprof.analysis.selection import StepSelection, parse_steps
 from commprof.errors import CannotAnswer, CommprofError, InputRefused, NotATrace, WorkerDied

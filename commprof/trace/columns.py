@@ -6,7 +6,6 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from hashlib import blake2b
 from typing import Any
 
 import msgspec
@@ -14,16 +13,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from commprof.intervals import Int64Array, IntervalSet, empty, union
-from commprof.trace.categories import Table, TableByCategory
 from commprof.trace.batch import Batch
+from commprof.trace.categories import Table, TableByCategory
 from commprof.trace.events import ABSENT, NO_ARGS, Args, Complete, ExactComplete, FullComplete, exact_decoder
+from commprof.trace.interning import Ids, Names
 from commprof.trace.model import NO_ID, CpuSpans, DeviceEvents, RuntimeCalls
 from commprof.trace.timestamps import EXACT_LIMIT_NS, MISSING, NOT_FINITE, exact_to_ns, to_ns
-
-_SPEAKS_OF_COLLECTIVES = (
-    "record_param_comms", "c10d::", "_c10d_functional", "nccl:", "gloo:", "symm_mem::", "mpi:", "ucc:", "xccl:",
-)  # fmt: skip
-
 
 _LONGEST_NS = 1 << 53
 """104 days: no event of a trace is longer, and a thousand such still have a sum."""
@@ -63,12 +58,12 @@ class Columns:
     """Collects the complete events of one file into the tables of :mod:`commprof.trace.model`."""
 
     def __init__(self) -> None:
-        self.names = _Names()
+        self.names = Names()
         self.skipped: Counter[str] = Counter()
         self.repaired: Counter[str] = Counter()
         self.ignored = 0
         self._tables = TableByCategory()
-        self._ids = _Ids()
+        self._ids = Ids()
         self._columns: dict[Table, dict[str, list[NDArray[Any]]]] = defaultdict(lambda: defaultdict(list))
         self._rows: Counter[Table] = Counter()
         self._args: dict[Table, dict[int, Args]] = defaultdict(dict)
@@ -290,64 +285,10 @@ class Columns:
         return get
 
 
-class _Names(dict[str, int]):
-    """Distinct names in order of appearance."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._speaks: list[bool] = []
-
-    def __missing__(self, name: str) -> int:
-        speaks = name.startswith(_SPEAKS_OF_COLLECTIVES)
-        index = len(self)
-        self[name] = index
-        self._speaks.append(speaks)
-        return index
-
-    def encode(self, names: list[Any]) -> NDArray[np.int32]:
-        try:
-            codes = list(map(self.__getitem__, names))
-        except (TypeError, AttributeError):  # a name that is no string
-            codes = [self[name if isinstance(name, str) else "" if name is None else str(name)] for name in names]
-        return np.array(codes, np.int32)
-
-    def speaks(self, codes: NDArray[np.int32]) -> NDArray[np.bool_]:
-        """Whether each name is one whose arguments describe a collective."""
-        return np.array(self._speaks, np.bool_)[codes]
-
-
-class _Ids(dict[Any, int]):
-    """Process, thread, device and stream ids as integers: digits keep their value, words get negative ones."""
-
-    def __missing__(self, value: Any) -> int:
-        number = self._number(value)
-        self[value] = number
-        return number
-
-    def _number(self, value: Any) -> int:
-        if isinstance(value, int) and abs(value) < 1 << 62:
-            return int(value)
-        if isinstance(value, float) and abs(value) < 1 << 62 and value == int(value):
-            return int(value)
-        last_word = str(value).split()[-1:]
-        if last_word and last_word[0].isascii() and last_word[0].isdigit() and len(last_word[0]) < 19:
-            return int(last_word[0])
-        # A word has the same number wherever it stands: in what order words are met depends on the batches.
-        return -1 if value is None else -2 - int.from_bytes(blake2b(str(value).encode(), digest_size=6).digest())
-
-    def encode(self, values: list[Any]) -> Int64Array:
-        try:
-            return np.array(list(map(self.__getitem__, values)), np.int64)
-        except TypeError:  # an unhashable id
-            return np.array(
-                [self[v if v is None or isinstance(v, (int, str, float)) else str(v)] for v in values], np.int64
-            )
-
-
 def _beyond_measure(start: Int64Array, duration: Int64Array) -> NDArray[np.bool_]:
     """Times so far out that spans or sums of them would leave 64 bits: as good as infinite."""
     beyond: NDArray[np.bool_] = (start < -_LATEST_NS) & (start != MISSING)
-    return (duration > _LONGEST_NS) | beyond | (start > _LATEST_NS)  # type: ignore[no-any-return]
+    return (duration > _LONGEST_NS) | beyond | (start > _LATEST_NS)
 
 
 def _times(events: Sequence[Complete | FullComplete], batch: Batch) -> tuple[Int64Array, Int64Array]:

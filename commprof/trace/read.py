@@ -9,8 +9,8 @@ from typing import Any
 
 from commprof.errors import CommprofError, InputRefused
 from commprof.manifest import Manifest
-from commprof.trace.categories import Table
 from commprof.trace.ahead import Ahead, workers_for
+from commprof.trace.categories import Table
 from commprof.trace.columns import Chunk, Columns, Keep
 from commprof.trace.document import Document
 from commprof.trace.metadata import Distributed, decide_rank, device_facts, text_or_none

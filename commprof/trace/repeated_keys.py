@@ -111,5 +111,7 @@ def _counts(text: bytes) -> list[int] | None:
 
 def repeats_keys(pairs: list[tuple[str, Any]]) -> bool:
     """Whether one object, given as its pairs, holds a watched key twice."""
+    if len(dict(pairs)) == len(pairs):
+        return False
     keys = [key for key, _ in pairs]
     return any(keys.count(key) > 1 for key in EVENT_KEYS)
