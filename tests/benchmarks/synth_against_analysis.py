@@ -21,7 +21,7 @@ from typing import Any
 
 from commprof.cli.app import main as commprof
 from commprof.synth import Scenario, write_run
-from commprof.synth.sampling import PROGRAM_NAMES, random_fault, random_scenario
+from commprof.synth.sampling import HOST_SHARE, PROGRAM_NAMES, REGIMES, random_fault, random_scenario
 from commprof.synth.sweep import SPLIT_KEYS
 
 RECORD = Path(__file__).parents[2] / "reports" / "records" / "synth-against-analysis.md"
@@ -38,12 +38,18 @@ class Tally:
     calls: int = 0
     waits: int = 0
     waits_within: int = 0
+    host_share: float = 0.0
     differences: list[str] = field(default_factory=list)
 
 
 def draw(seed: int) -> Scenario:
-    """Scenario ``seed``: programs in turn, every second with a fault, every third with the real model."""
-    scenario = random_scenario(seed, program=PROGRAM_NAMES[seed % len(PROGRAM_NAMES)], real=seed % 3 == 2)
+    """Scenario ``seed``: programs in turn, every second with a fault, every third with the real model.
+
+    Regimes (host-bound, mixed, GPU-bound) take turns after every third, so that each meets both models.
+    """
+    scenario = random_scenario(
+        seed, program=PROGRAM_NAMES[seed % len(PROGRAM_NAMES)], regime=REGIMES[seed // 3 % 3], real=seed % 3 == 2
+    )
     if seed % 2:
         scenario = replace(scenario, faults=(random_fault(scenario, seed),))
     return replace(scenario, era=ERAS[seed // 2 % 4])
@@ -62,7 +68,7 @@ def report_of(folder: Path) -> dict[str, Any]:
 
 def compare(report: dict[str, Any], truth: dict[str, Any]) -> Tally:
     """Compare every window and every call."""
-    tally = Tally()
+    tally = Tally(host_share=_host_share(truth["ranks"][0]["steps"]))
     known = {rank["rank"]: rank for rank in truth["ranks"]}
     calls = defaultdict(list)
     for call in report["collectives"]:
@@ -75,6 +81,13 @@ def compare(report: dict[str, Any], truth: dict[str, Any]) -> Tally:
     if set(known) != {rank["rank"] for rank in report["ranks"]}:
         tally.differences.append("ranks differ")
     return tally
+
+
+def _host_share(steps: list[dict[str, Any]]) -> float:
+    """Share of the closed steps in which the host had enqueued nothing that could compute."""
+    closed = [step for step in steps if not step["open"]]
+    host = sum(step["exposed_host_ns"] + step["idle_host_ns"] for step in closed)
+    return host / max(1, sum(step["duration_ns"] for step in closed))
 
 
 def _windows(rank: int, found: list[dict[str, Any]], known: list[dict[str, Any]], tally: Tally) -> None:
@@ -156,6 +169,7 @@ def record(results: dict[int, tuple[Scenario, Tally]]) -> str:
     """The result as Markdown."""
     rows: dict[tuple[str, str], Counter[str]] = defaultdict(Counter)
     faults: Counter[str] = Counter()
+    regimes: Counter[str] = Counter()
     for scenario, tally in results.values():
         row = rows[scenario.name, "real" if scenario.real else "ideal"]
         row["runs"] += 1
@@ -163,6 +177,8 @@ def record(results: dict[int, tuple[Scenario, Tally]]) -> str:
         for key in ("windows", "calls", "waits", "waits_within"):
             row[key] += getattr(tally, key)
         faults.update(fault.kind for fault in scenario.faults)
+        if scenario.real and not scenario.faults:
+            regimes.update(name for name, (low, high) in HOST_SHARE.items() if low <= tally.host_share < high)
     total = sum(rows.values(), Counter())
     lines = [
         "# Analysis against the simulator's truth",
@@ -183,6 +199,8 @@ def record(results: dict[int, tuple[Scenario, Tally]]) -> str:
         ]
     else:
         lines += ["Wait and transfer are not compared: the report does not state them yet.", ""]
+    shares = [f"{low:.0%} to {high:.0%} of the step: {regimes[name]}" for name, (low, high) in HOST_SHARE.items()]
+    lines += ["Runs of the real model without a fault by the host-bound part of rank 0: " + "; ".join(shares) + ".", ""]
     lines += ["Runs by fault: " + ", ".join(f"{kind} {n}" for kind, n in sorted(faults.items())) + ".", ""]
     lines += ["| program | model | runs | exact | windows | calls | waits | within |", "| --- " * 8 + "|"]
     lines += [
