@@ -65,6 +65,16 @@ def _mean_row(chosen: list[Unit]) -> dict[str, Any]:
     }
 
 
+def overall_row(analysis: Analysis) -> dict[str, Any] | None:
+    """The split averaged over all ranks, devices and steps together; ``None`` where there is no step."""
+    chosen = [
+        unit for rank in analysis.ranks for device in rank.devices for unit in units(device, rank.optimizer_marks)
+    ]
+    if not chosen:
+        return None
+    return {"ranks": len(analysis.ranks), "steps": len(chosen), **_mean_row(chosen)}
+
+
 def call_rows(analysis: Analysis, origin: int) -> list[dict[str, Any]]:
     """One row per call and rank, in order of start (ties: rank, then stream)."""
     rows: list[dict[str, Any]] = []

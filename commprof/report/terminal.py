@@ -61,31 +61,23 @@ def mean_lines(report: dict[str, Any]) -> list[tuple[str, int, float | None, str
 
     "Of what" is ``None`` for step time (or the window) and empty where a line has no share.
     """
-    means = [row["mean"] for row in report["ranks"] if row["mean"]]
-    steps = sum(mean["steps"] for mean in means)
-
-    def total(key: str) -> int:
-        return sum(mean[key] * mean["steps"] for mean in means)
-
-    duration, comm = total("duration_ns"), total("comm_ns")
+    mean = report["overall"]
+    if mean is None:
+        return []
+    duration = mean["duration_ns"]
 
     def line(label: str, key: str) -> tuple[str, int, float | None, str | None]:
-        return label, total(key) // steps, total(key) / duration if duration else None, None
+        return label, mean[key], mean[key] / duration if duration else None, None
 
-    hidden = total("overlap_ns")
-    return (
-        [
-            (of_what(report).removesuffix(" time"), duration // steps, None, ""),
-            line("compute", "compute_ns"),
-            ("communication", comm // steps, None, ""),
-            ("  hidden behind compute", hidden // steps, hidden / comm if comm else None, "communication time"),
-            line("  exposed", "exposed_comm_ns"),
-            line("exposed copies", "exposed_copy_ns"),
-            line("idle", "idle_ns"),
-        ]
-        if steps
-        else []
-    )
+    return [
+        (of_what(report).removesuffix(" time"), duration, None, ""),
+        line("compute", "compute_ns"),
+        ("communication", mean["comm_ns"], None, ""),
+        ("  hidden behind compute", mean["overlap_ns"], mean["overlap_ratio"], "communication time"),
+        line("  exposed", "exposed_comm_ns"),
+        line("exposed copies", "exposed_copy_ns"),
+        line("idle", "idle_ns"),
+    ]
 
 
 def _over_what(report: dict[str, Any]) -> str:

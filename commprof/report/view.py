@@ -12,7 +12,7 @@ from typing import Any
 from commprof.analysis.combine import ranks_text, unclassified_kernels
 from commprof.analysis.model import Analysis, RankAnalysis
 from commprof.diagnosis.model import Diagnosis
-from commprof.report.rows import call_rows, exposure_rows, group_rows, rank_row
+from commprof.report.rows import call_rows, exposure_rows, group_rows, overall_row, rank_row
 from commprof.version import __version__
 
 SCHEMA = "commprof.report/1"
@@ -41,6 +41,7 @@ def build_report(analysis: Analysis, diagnosis: Diagnosis) -> dict[str, Any]:
         "commprof_version": __version__,
         "input": _input(analysis),
         "ranks": [rank_row(rank, device, origin) for rank in analysis.ranks for device in rank.devices],
+        "overall": overall_row(analysis),
         "collectives": call_rows(analysis, origin),
         "groups": group_rows(analysis),
         "buckets": [],

@@ -66,12 +66,12 @@ def test_average_split_weighs_ranks_by_their_steps() -> None:
     one = {"mean": {"steps": 1, "duration_ns": 100, "compute_ns": 100, **times}}
     three = {"mean": {"steps": 3, "duration_ns": 200, "compute_ns": 160, **times, "idle_ns": 40}}
 
-    average = hero.average_split([one, three, {"mean": None}])
+    average = hero.average_split({"ranks": [one, three, {"mean": None}]})
 
     # (100 + 3 * 200) / 4, (100 + 3 * 160) / 4, 3 * 40 / 4
     assert average is not None
     assert (average["duration_ns"], average["compute_ns"], average["idle_ns"]) == (175.0, 145.0, 30.0)
-    assert hero.average_split([{"mean": None}]) is None
+    assert hero.average_split({"ranks": [{"mean": None}]}) is None
 
 
 @pytest.mark.parametrize(

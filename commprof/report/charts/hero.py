@@ -36,8 +36,11 @@ class Part:
     detail: str | None
 
 
-def average_split(ranks: list[Json]) -> Json | None:
+def average_split(report: Json) -> Json | None:
     """Mean split over ranks, every rank weighed by the steps it averages; ``None`` if no rank has a mean."""
+    if report.get("overall"):
+        return {key: report["overall"][key] for key in _KEYS}
+    ranks = report["ranks"]
     rows = [rank["mean"] for rank in ranks if rank.get("mean")]
     weights = [row.get("steps") or 1 for row in rows]
     if not rows or any(row[key] is None for row in rows for key in _KEYS):
@@ -99,7 +102,7 @@ def _facts(report: Json) -> list[str]:
 
 
 def _bar(report: Json) -> Json | None:
-    split = average_split(report["ranks"])
+    split = average_split(report)
     if split is None or split["duration_ns"] <= 0:
         return None
     base, whole = time_base(report), split["duration_ns"]
