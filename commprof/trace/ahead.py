@@ -86,6 +86,7 @@ class Ahead:
                 else:
                     document.refuse_endless(buffer)
                 carry, ended = yield from self._settle(document, all_of_them=False)
+                document.refuse_endless(carry)
                 if ended or carry:
                     buffer = carry + self._take_back() + buffer
                 if ended:

@@ -333,6 +333,8 @@ def last_boundary(buffer: bytes, begin: int = 0, end: int | None = None) -> int:
         piece = max(begin, end - _SEARCH_BYTES)
         # A boundary may lie across the end of the piece: white space between brackets is short.
         found = [match.start() for match in _BOUNDARY.finditer(buffer, piece, min(len(buffer), end + 64))]
+        while found and found[-1] >= end:
+            found.pop()
         if found:
             return found[-1] + 1
         end = piece

@@ -226,7 +226,7 @@ def _is_unknown_phase(data: bytes) -> bool:
         phase = msgspec.json.decode(data, type=_Phase).ph
     except (msgspec.MsgspecError, RecursionError):
         return False
-    return phase != "X"
+    return bool(phase != "X")
 
 
 def _without_args(text: str) -> bytes | None:

@@ -32,7 +32,7 @@ def check_split(split: Json) -> None:
     lengths = [value for key, value in split.items() if key.endswith("_ns") and key not in ("start_ns", "end_ns")]
     assert all(length is None or length >= 0 for length in lengths)
     assert split["overlap_ratio"] == (split["overlap_ns"] / split["comm_ns"] if split["comm_ns"] else None)
-    assert split["comm_share"] == split["exposed_comm_ns"] / split["duration_ns"]
+    assert split["comm_share"] == (split["exposed_comm_ns"] / split["duration_ns"] if split["duration_ns"] else None)
     unknown = [split[key] is None for key in ("exposed_host_ns", "exposed_blocking_ns", "idle_host_ns")]
     assert all(unknown) or not any(unknown)
     if split["exposed_host_ns"] is not None:
