@@ -84,15 +84,17 @@ def record(tally: dict[str, Counter[str]], faults: list[str], seeds: list[Seed],
     lines = [
         "# Damaged traces",
         "",
-        f"Remade by `python -m tests.benchmarks.fuzz_reader --inputs {total}` (every input is a function of its number).",
+        f"Remade by `python -m tests.benchmarks.fuzz_reader --inputs {total}`; every input is a function of its number.",
         "",
         f"{total:,} inputs from {len(seeds)} clean files ({', '.join(seed.name for seed in seeds)}), "
-        f"{len(tally)} kinds of damage, {spent / total * 1e3:.1f} ms of processor time each; **{len(faults)} broke a promise**.",
+        f"{len(tally)} kinds of damage, {spent / total * 1e3:.1f} ms of processor time each; "
+        f"**{len(faults)} broke a promise**.",
         "",
-        "Each input is read the fast way, event by event, and, one time in five, in blocks of a few bytes. What is checked: only "
-        f"an error of commprof may come out; no reading takes {TIME_LIMIT_S:.0f} s; every way gives the same columns, counts and "
-        "error; warnings of NumPy are errors; the report is strict JSON and keeps the accounting identities; a split or a call "
-        "that differs from the clean file's comes with a count, or Python's own parser finds another valid document.",
+        "Each input is read the fast way, event by event, and, one time in five, in blocks of a few bytes. What is "
+        f"checked: only an error of commprof may come out; no reading takes {TIME_LIMIT_S:.0f} s; every way gives the "
+        "same columns, counts and error; warnings of NumPy are errors; the report is strict JSON and keeps the "
+        "accounting identities; a split or a call that differs from the clean file's comes with a count, or Python's "
+        "own parser finds another valid document.",
         "",
         "| damage | inputs | " + " | ".join(kinds) + " | faults |",
         "| --- " * (len(kinds) + 3) + "|",
@@ -107,7 +109,7 @@ def record(tally: dict[str, Counter[str]], faults: list[str], seeds: list[Seed],
             "",
             "## Large damaged files",
             "",
-            "A process that reads one file of the size given and prints the counts: processor time with its start, peak memory.",
+            "One process reads one file of the size given: processor time, its start included, and peak memory.",
             "",
             "| file | 25 MB | 100 MB | times as long | peak at 100 MB | what came of it |",
             "| --- | --- | --- | --- | --- | --- |",

@@ -129,7 +129,7 @@ def _watch(process: subprocess.Popen[bytes], peak: list[float]) -> None:
     while process.poll() is None:
         total = sum(_resident(pid) for pid in _tree(process.pid))
         peak[0] = max(peak[0], total)
-        time.sleep(0.01)
+        time.sleep(0.02)
 
 
 def _tree(root: int) -> list[int]:
@@ -144,8 +144,10 @@ def _tree(root: int) -> list[int]:
 
 
 def _resident(pid: int) -> float:
+    """Resident memory; pages that processes share are divided among them (PSS), so that sums are true."""
     try:
-        return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 1e6
+        text = Path(f"/proc/{pid}/smaps_rollup").read_text()
+        return int(text.partition("\nPss:")[2].split()[0]) * 1024 / 1e6
     except (OSError, IndexError, ValueError):
         return 0.0
 
@@ -247,7 +249,8 @@ def _record(figures: dict[str, Measured], where: str) -> str:
         "",
         "Remade by `python -m tests.benchmarks.read_large --traces FOLDER --hta PYTHON`; whole processes, timed in",
         "turn in one run on two shared cores, medians. Input: 198 MB of Kineto JSON (811,460 events), 16 MB gzipped,",
-        "and 1 GB of the same. `commprof analyze` reads, analyses and writes JSON and HTML.",
+        "and 1 GB of the same. `commprof analyze` reads, analyses and writes JSON and HTML. Memory is summed over the",
+        "processes of a run, shared pages counted once.",
         "",
         "| command | wall s | CPU s | peak memory MB |",
         "| --- | --- | --- | --- |",
