@@ -67,7 +67,7 @@ def facts(read: Callable[[], RankTrace]) -> Any:
     columns = [done.calls.start, done.calls.duration, done.calls.size_bytes, done.shares.exposed]
     return (
         rank.file.events, rank.file.truncated, dict(rank.file.repaired), dict(+rank.file.skipped),
-        done.devices[0].whole, [step for step in done.devices[0].steps], [column.tolist() for column in columns],
+        done.devices[0].whole, list(done.devices[0].steps), [column.tolist() for column in columns],
     )  # fmt: skip
 
 
