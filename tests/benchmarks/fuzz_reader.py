@@ -84,7 +84,7 @@ def record(tally: dict[str, Counter[str]], faults: list[str], seeds: list[Seed],
     lines = [
         "# Damaged traces",
         "",
-        f"Remade by `python -m tests.benchmarks.fuzz_reader --inputs {total}`; every input is a function of its number.",
+        f"Remade by `python -m tests.benchmarks.fuzz_reader --inputs {total}`; each input follows from its number.",
         "",
         f"{total:,} inputs from {len(seeds)} clean files ({', '.join(seed.name for seed in seeds)}), "
         f"{len(tally)} kinds of damage, {spent / total * 1e3:.1f} ms of processor time each; "

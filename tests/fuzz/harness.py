@@ -159,9 +159,10 @@ class Checker:
         return Verdict("another valid trace")
 
     def _measure(self, outcome: Outcome) -> Numbers | str:
-        """The numbers of a report, or the error that stands for them; the JSON must be strict and keep the identities."""
-        # What the file says of itself, and the counts, alter no number.
-        key = (*outcome.content[: -len(_LABELS)], *(outcome.content[_LABELS.index(part) - len(_LABELS)] for part in _MEASURED))
+        """The numbers of a report, or the error that stands for them; the JSON is strict and keeps the identities."""
+        # What else the file says of itself, and the counts, alter no number.
+        facts = [outcome.content[_LABELS.index(part) - len(_LABELS)] for part in _MEASURED]
+        key = (*outcome.content[: -len(_LABELS)], *facts)
         if key not in self._numbers:
             assert outcome.trace is not None
             if len(self._numbers) > 2000:
@@ -189,14 +190,14 @@ def content_of(trace: RankTrace) -> tuple[Any, ...]:
     names = np.array([*trace.names, ""], object)
     parts: list[Any] = []
     for table in (trace.device, trace.runtime, trace.operators, trace.annotations):
-        for field in sorted(set(table.__slots__) - {"args", "name"}):
-            parts.append(getattr(table, field).tobytes())
+        parts += [getattr(table, field).tobytes() for field in sorted(set(table.__slots__) - {"args", "name"})]
         parts.append(tuple(names[table.name].tolist()))
         parts.append(tuple((row, _plain(args)) for row, args in sorted(getattr(table, "args", {}).items())))
     facts = trace.file
     parts += [
         facts.events, facts.events_ignored, facts.truncated, facts.rank, facts.rank_source, facts.host,
-        tuple(sorted((+facts.repaired).items())), tuple(sorted((+facts.skipped).items())), trace.base_ns, repr(trace.metadata),
+        tuple(sorted((+facts.repaired).items())), tuple(sorted((+facts.skipped).items())), trace.base_ns,
+        repr(trace.metadata),
         trace.world_size, trace.backend, repr(trace.groups), trace.device_names, trace.sm_counts, tuple(trace.warnings),
     ]  # fmt: skip
     return tuple(parts)
@@ -208,7 +209,24 @@ def _plain(args: Any) -> str:
 
 
 _MEASURED = ("base", "world", "groups", "sms")
-_LABELS = "events ignored truncated rank source host repaired skipped base metadata world backend groups devices sms warnings".split()
+_LABELS = [
+    "events",
+    "ignored",
+    "truncated",
+    "rank",
+    "source",
+    "host",
+    "repaired",
+    "skipped",
+    "base",
+    "metadata",
+    "world",
+    "backend",
+    "groups",
+    "devices",
+    "sms",
+    "warnings",
+]
 
 
 def difference(one: Outcome, other: Outcome) -> str:
@@ -225,7 +243,7 @@ def difference(one: Outcome, other: Outcome) -> str:
 def _first_difference(one: Any, other: Any) -> str:
     if isinstance(other, Numbers):
         pairs = [(one.ranks, other.ranks), (one.calls, other.calls)]
-        left, right = next((pair for pair in pairs if pair[0] != pair[1]))
+        left, right = next(pair for pair in pairs if pair[0] != pair[1])
         a, b = json.dumps(left), json.dumps(right)
         at = next((i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), 0)
         return f"{a[max(0, at - 60) : at + 40]} | {b[max(0, at - 60) : at + 40]}"

@@ -34,15 +34,23 @@ LARGE: dict[str, Callable[[int], bytes]] = {
     "an invalid escape in every event": lambda size: _HEAD + _T0 + b",\n" + _events(b"D:\\unit\\x", size) + b"]}",
     "a raw quote in every event": lambda size: _HEAD + _T0 + b",\n" + _events(b'say "x" now', size) + b"]}",
     "every event beyond repair": lambda size: _HEAD + _T0 + b",\n" + _events(b'x"', size).replace(b"1,", b"1;") + b"]}",
-    "every 40th event beyond repair": lambda size: _HEAD
-    + _T0
-    + b",\n"
-    + b",\n".join([(_events(b"f", 8000) + b",\n" + (_EVENT % (b"f", 9)).replace(b'"pid":', b'"pid";'))] * (size // 8200))
-    + b"]}",
+    "every 40th event beyond repair": lambda size: (
+        _HEAD
+        + _T0
+        + b",\n"
+        + b",\n".join(
+            [(_events(b"f", 8000) + b",\n" + (_EVENT % (b"f", 9)).replace(b'"pid":', b'"pid";'))] * (size // 8200)
+        )
+        + b"]}"
+    ),
     "an unclosed string at the start": lambda size: _HEAD + b'{"ph":"X","name":"open,' + _events(b"f", size) + b"]}",
-    "an unclosed string in the metadata": lambda size: b'{"a":"open,' + _HEAD[1:] + _T0 + b"," + _events(b"f", size) + b"]}",
+    "an unclosed string in the metadata": lambda size: (
+        b'{"a":"open,' + _HEAD[1:] + _T0 + b"," + _events(b"f", size) + b"]}"
+    ),
     "one giant event": lambda size: _HEAD + _T0 + b',{"ph":"X","name":"' + b"x" * size + b'"}]}',
-    "one giant list of objects": lambda size: _HEAD + _T0 + b',{"ph":"X","args":[' + b'{"name":1},' * (size // 11) + b"1]}]}",
+    "one giant list of objects": lambda size: (
+        _HEAD + _T0 + b',{"ph":"X","args":[' + b'{"name":1},' * (size // 11) + b"1]}]}"
+    ),
     "no event, only metadata": lambda size: b'{"a":[' + b"1," * (size // 2) + b"1]}",
     "only opening brackets": _repeated(b"["),
     "only closing braces": _repeated(b"}"),

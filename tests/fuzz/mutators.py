@@ -30,7 +30,7 @@ FORMS = (
 ).split()
 WRONG = (
     b'null true false "" "5" " 7 " "x" "1.5" "nan" "inf" "1e5" "--5.5" "1_0" "\\u00b2" "\xc2\xb2" "\\ud83d\\ude00" '
-    b"[] [1] [[1]] {} {\"a\":1} [null] 0 1 -1 1.5 -1.5 1e3 \"0x10\" [1,2,3] [0.5] \"[0,1]\" \"null\" \"\\u0000\""
+    b'[] [1] [[1]] {} {"a":1} [null] 0 1 -1 1.5 -1.5 1e3 "0x10" [1,2,3] [0.5] "[0,1]" "null" "\\u0000"'
 ).split(b" ")
 
 
@@ -145,7 +145,9 @@ def oversized_range(data: bytes, rng: Random) -> bytes:
 
 def reencode(data: bytes, rng: Random) -> bytes:
     text = data.decode()
-    encoding = rng.choice(("utf-8-sig", "utf-16", "utf-16-le", "utf-16-be", "utf-32", "utf-32-le", "utf-32-be", "utf-7"))
+    encoding = rng.choice(
+        ("utf-8-sig", "utf-16", "utf-16-le", "utf-16-be", "utf-32", "utf-32-le", "utf-32-be", "utf-7")
+    )
     return text.encode(encoding)
 
 
@@ -156,7 +158,9 @@ def reencode_part(data: bytes, rng: Random) -> bytes:
 
 
 def broken_utf8_in_string(data: bytes, rng: Random) -> bytes:
-    bad = rng.choice((b"\xff", b"\x80", b"\xf0", b"\xe2\x82", b"\xed\xa0\x80", b"\xc0\xaf", b"\xe9", b"\xf5\x80", b"\xfe"))
+    bad = rng.choice(
+        (b"\xff", b"\x80", b"\xf0", b"\xe2\x82", b"\xed\xa0\x80", b"\xc0\xaf", b"\xe9", b"\xf5\x80", b"\xfe")
+    )
     return _in_string(data, rng, bad)
 
 
@@ -183,7 +187,9 @@ def raw_quote(data: bytes, rng: Random) -> bytes:
 
 
 def raw_backslash(data: bytes, rng: Random) -> bytes:
-    piece = rng.choice((b"\\", b"\\x", b"\\u", b"\\u12", b"\\ud800", b"\\udc00", b"\\ud800\\u0041", b"C:\\d", b"\\\\\\", b"\\'"))
+    piece = rng.choice(
+        (b"\\", b"\\x", b"\\u", b"\\u12", b"\\ud800", b"\\udc00", b"\\ud800\\u0041", b"C:\\d", b"\\\\\\", b"\\'")
+    )
     return _in_string(data, rng, piece)
 
 
@@ -216,7 +222,9 @@ def wrong_type_everywhere(data: bytes, rng: Random) -> bytes:
     """One key of every event gets a value of another type."""
     key = rng.choice((*_EVENT_KEYS, *_keys(data)))
     value = rng.choice(WRONG)
-    pattern = re.compile(b'("' + re.escape(key.encode()) + rb'"\s*:\s*)(?:"(?:[^"\\]|\\.)*"|-?\d[\d.]*|null|true|false)')
+    pattern = re.compile(
+        b'("' + re.escape(key.encode()) + rb'"\s*:\s*)(?:"(?:[^"\\]|\\.)*"|-?\d[\d.]*|null|true|false)'
+    )
     share = rng.choice((1.0, 1.0, 0.5))
     return pattern.sub(lambda m: m[1] + value if rng.random() < share else m[0], data)
 
@@ -232,12 +240,24 @@ def remove_key(data: bytes, rng: Random) -> bytes:
 
 
 def change_digits(data: bytes, rng: Random) -> bytes:
-    return _replaced(data, _NUMBER, rng, lambda m: str(rng.choice((0, 1, -1, 10**6, 2**53, 10**15, -(10**15)))).encode())
+    return _replaced(
+        data, _NUMBER, rng, lambda m: str(rng.choice((0, 1, -1, 10**6, 2**53, 10**15, -(10**15)))).encode()
+    )
 
 
 def extreme_times(data: bytes, rng: Random) -> bytes:
     """Times at the edge of what 64 bits hold, in several events."""
-    values = [b"1e15", b"-1e15", b"4e15", b"4611686018427386", b"-4611686018427386", b"9e12", b"8796093022208", b"1e18", b"-1"]
+    values = [
+        b"1e15",
+        b"-1e15",
+        b"4e15",
+        b"4611686018427386",
+        b"-4611686018427386",
+        b"9e12",
+        b"8796093022208",
+        b"1e18",
+        b"-1",
+    ]
     pattern = re.compile(rb'("(?:ts|dur)"\s*:\s*)-?\d[\d.]*')
     share = rng.choice((0.1, 0.3, 1.0))
     return pattern.sub(lambda m: m[1] + rng.choice(values) if rng.random() < share else m[0], data)
@@ -274,10 +294,14 @@ def foreign_event(data: bytes, rng: Random) -> bytes:
     """Something else among the events, with and without its comma."""
     piece = rng.choice(
         (
-            b"null", b"5", b'"x"', b"[]", b"[[]]", b"{}", b'{"ph":1}', b'{"ph":"Q"}', b'{"ph":"X"}', b"x", b"...", b"// c\n",
-            b"/* c */", b'{"ph":"X","ts":1,"dur":1,"args":5}', b'{"ph":"X","ts":1,"dur":1,"args":[],"name":"a","cat":"kernel"}',
-            b'{"ph":"M","args":5}', b'{"ph":"M","args":{"name":[1]}}', b'{"ph":null}', b'{"name":"a"}', b"NaN", b"-", b"true", b'"',
-            b'{"ph":"i","s":"g","ts":NaN}', b'{"ph":"B","ts":1e400}', b'{"ph":"X","ts":true,"dur":1,"cat":"kernel","name":"k"}',
+            b"null", b"5", b'"x"', b"[]", b"[[]]", b"{}", b'{"ph":1}', b'{"ph":"Q"}', b'{"ph":"X"}', b"x", b"...",
+            b"// c\n",
+            b"/* c */", b'{"ph":"X","ts":1,"dur":1,"args":5}',
+            b'{"ph":"X","ts":1,"dur":1,"args":[],"name":"a","cat":"kernel"}',
+            b'{"ph":"M","args":5}', b'{"ph":"M","args":{"name":[1]}}', b'{"ph":null}', b'{"name":"a"}', b"NaN",
+            b"-", b"true", b'"',
+            b'{"ph":"i","s":"g","ts":NaN}', b'{"ph":"B","ts":1e400}',
+            b'{"ph":"X","ts":true,"dur":1,"cat":"kernel","name":"k"}',
             b'{"a":[{},{}],"ph":"X"}', b'{"ph":"X","args":{"args":{"args":{}}}}', b'{"ph":"s","ph":"f"}',
         )
     )  # fmt: skip
@@ -290,7 +314,9 @@ def foreign_event(data: bytes, rng: Random) -> bytes:
 def duplicate_key(data: bytes, rng: Random) -> bytes:
     """A key that comes again with another value, at any level."""
     key = rng.choice((*_EVENT_KEYS, *_keys(data))).encode()
-    value = rng.choice((b"1", b"2.5", b'"X"', b'"B"', b'"kernel"', b"null", b"{}", b'{"stream": 3}', b"[]", b"NaN", b'"a"'))
+    value = rng.choice(
+        (b"1", b"2.5", b'"X"', b'"B"', b'"kernel"', b"null", b"{}", b'{"stream": 3}', b"[]", b"NaN", b'"a"')
+    )
     spaced = rng.choice((b'"%s":%s,', b'"%s": %s, ', b'"%s" : %s ,', b'"\\u00%02x%s":%s,'))
     pair = spaced % ((key, value) if spaced.count(b"%") == 2 else (key[0] if key else 97, key[1:], value))
     at = rng.choice([match.start() for match in _KEY.finditer(data)])
@@ -325,7 +351,9 @@ def whitespace(data: bytes, rng: Random) -> bytes:
 def layout(data: bytes, rng: Random) -> bytes:
     """The same document written anew."""
     value = json.loads(data)
-    style = rng.choice(({"separators": (",", ":")}, {"indent": 1}, {"indent": "\t"}, {"ensure_ascii": False}, {"sort_keys": True}))
+    style = rng.choice(
+        ({"separators": (",", ":")}, {"indent": 1}, {"indent": "\t"}, {"ensure_ascii": False}, {"sort_keys": True})
+    )
     return json.dumps(value, **style).encode()
 
 
@@ -346,7 +374,9 @@ def list_root(data: bytes, rng: Random) -> bytes:
 
 def close_wrong(data: bytes, rng: Random) -> bytes:
     end = _events(data)[-1][1]
-    return data[:end] + rng.choice((b"", b"]", b"}", b"]}}", b"]]}", b"}]}", b",", b",]}", b"]},", b'], "a": 1', b'],"a":{}}', b"]\0}"))
+    return data[:end] + rng.choice(
+        (b"", b"]", b"}", b"]}}", b"]]}", b"}]}", b",", b",]}", b"]},", b'], "a": 1', b'],"a":{}}', b"]\0}")
+    )
 
 
 def metadata_elsewhere(data: bytes, rng: Random) -> bytes:
@@ -354,16 +384,24 @@ def metadata_elsewhere(data: bytes, rng: Random) -> bytes:
     extra = rng.choice(
         (
             b'"distributedInfo": {"rank": 0, "world_size": 2}', b'"distributedInfo": "{\\"rank\\": 1}"',
-            b'"distributedInfo": "{\\"rank\\": NaN}"', b'"distributedInfo": "[[[["', b'"distributedInfo": {"rank": 1e3}',
+            b'"distributedInfo": "{\\"rank\\": NaN}"', b'"distributedInfo": "[[[["',
+            b'"distributedInfo": {"rank": 1e3}',
             b'"distributedInfo": {"rank": "\\u00b2"}', b'"distributedInfo": {"rank": true}', b'"distributedInfo": 5',
             b'"distributedInfo": {"rank": 0, "pg_config": [{"pg_name": "0", "ranks": "[0, 1]"}]}', b'"x": NaN',
-            b'"distributedInfo": {"rank": 0, "pg_config": [{"pg_name": [1], "ranks": [true, -1], "pg_size": "\\u00b2"}, 5]}',
-            b'"baseTimeNanoseconds": 1e30', b'"baseTimeNanoseconds": "\\u00b2"', b'"baseTimeNanoseconds": 1.5', b'"a": 1e400',
-            b'"baseTimeNanoseconds": "-5"', b'"baseTimeNanoseconds": "--5"', b'"baseTimeNanoseconds": 4611686018427387903',
-            b'"deviceProperties": [{"id": 0, "name": null, "numSms": -1}, 5]', b'"deviceProperties": {"a": 1}', b'"traceEvents": []',
-            b'"traceEvents": [{"ph":"X"}]', b'"traceEvents": 5', b'"host_name": [1]', b'"schemaVersion": {}', b'"a": "C:\\x"',
-            b'"a": "\xff"', b'"a": {"traceEvents": [1]}', b'"a": "\\"traceEvents\\": ["', b'"a": "}]}"', b'"a": [{"b": [{}]}, {}]',
-            b'"a": "\\ud800"', b'"deviceProperties": [{"numSms": 1e3, "name": "\\ud800"}]', b'"distributedInfo": {"rank": -0.0}',
+            b'"distributedInfo": {"rank": 0, "pg_config": [{"pg_name": [1], "ranks": [true, -1], '
+            b'"pg_size": "\\u00b2"}, 5]}',
+            b'"baseTimeNanoseconds": 1e30', b'"baseTimeNanoseconds": "\\u00b2"', b'"baseTimeNanoseconds": 1.5',
+            b'"a": 1e400',
+            b'"baseTimeNanoseconds": "-5"', b'"baseTimeNanoseconds": "--5"',
+            b'"baseTimeNanoseconds": 4611686018427387903',
+            b'"deviceProperties": [{"id": 0, "name": null, "numSms": -1}, 5]', b'"deviceProperties": {"a": 1}',
+            b'"traceEvents": []',
+            b'"traceEvents": [{"ph":"X"}]', b'"traceEvents": 5', b'"host_name": [1]', b'"schemaVersion": {}',
+            b'"a": "C:\\x"',
+            b'"a": "\xff"', b'"a": {"traceEvents": [1]}', b'"a": "\\"traceEvents\\": ["', b'"a": "}]}"',
+            b'"a": [{"b": [{}]}, {}]',
+            b'"a": "\\ud800"', b'"deviceProperties": [{"numSms": 1e3, "name": "\\ud800"}]',
+            b'"distributedInfo": {"rank": -0.0}',
         )
     )  # fmt: skip
     if rng.random() < 0.5 and data.lstrip().startswith(b"{"):
@@ -415,9 +453,11 @@ _DAMAGES: tuple[Mutator, ...] = (cut, flip_bits, delete_range, insert_bytes, dup
 PLAIN: tuple[Mutator, ...] = (
     cut, flip_bits, delete_range, insert_bytes, insert_meaningful, overwrite_meaningful, duplicate_range, move_range,
     splice_with_itself, interleave, append, prepend, oversized_range, reencode, reencode_part, broken_utf8_in_string,
-    control_byte_in_string, control_byte_anywhere, raw_quote, raw_backslash, backslash_before_close, not_finite, number_form,
+    control_byte_in_string, control_byte_anywhere, raw_quote, raw_backslash, backslash_before_close, not_finite,
+    number_form,
     long_digits, wrong_type, wrong_type_everywhere, other_key, remove_key, change_digits, extreme_times, repeat_events,
-    drop_event, shuffle_events, foreign_event, duplicate_key, nesting, whitespace, layout, commas, trailing_comma, list_root,
+    drop_event, shuffle_events, foreign_event, duplicate_key, nesting, whitespace, layout, commas, trailing_comma,
+    list_root,
     close_wrong, metadata_elsewhere,
 )  # fmt: skip
 PACKED: tuple[Mutator, ...] = (gzip_whole, gzip_damaged, gzip_of_damaged, zstd_any, zip_any)
