@@ -327,7 +327,7 @@ class Lookahead:
 
 
 def last_boundary(buffer: bytes, begin: int = 0, end: int | None = None) -> int:
-    """Position after the last ``}`` in ``buffer[begin:end]`` that is followed by a comma and ``{``; 0 if there is none."""
+    """Position after the last ``}`` of ``buffer[begin:end]`` that a comma and ``{`` follow; 0 if there is none."""
     end = len(buffer) if end is None else end
     while end > begin:
         piece = max(begin, end - _SEARCH_BYTES)

@@ -468,7 +468,7 @@ def several(data: bytes, rng: Random) -> bytes:
     for mutate in rng.choices(PLAIN, k=rng.randint(2, 3)):
         try:
             data = mutate(data, rng) or data
-        except (ValueError, IndexError):  # the damage so far leaves nothing that this kind needs
+        except (ValueError, IndexError, RecursionError):  # the damage so far leaves nothing that this kind needs
             continue
     return data
 
