@@ -64,6 +64,8 @@ def main() -> int:
                 print(faults[-1], flush=True)
                 if len(faults) >= options.stop_after:
                     break
+            if number % 5000 == 4999:
+                print(f"{number + 1} inputs, {len(faults)} faults", flush=True)
             if options.show:
                 print(seed.name, mutate.__name__, block, walk, verdict, data[:6000], sep="\n")
     spent = time.process_time() - began
