@@ -47,7 +47,9 @@ def commprof_lines() -> list[str]:
 def test_every_command_of_the_readme_runs(line: str, capture: Path) -> None:
     words = shlex.split(line)[1:]
 
-    run = subprocess.run([sys.executable, "-m", "commprof", *words], cwd=capture, capture_output=True, text=True, check=False)
+    run = subprocess.run(
+        [sys.executable, "-m", "commprof", *words], cwd=capture, capture_output=True, text=True, check=False
+    )
 
     # doctor ends with 1 when it finds something to complain about, and says what.
     assert run.returncode in ((0, 1) if words[0] == "doctor" else (0,)), run.stderr
