@@ -10,7 +10,8 @@ import re
 import signal
 import warnings
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
@@ -20,7 +21,9 @@ from unittest import mock
 import msgspec
 import numpy as np
 
+import commprof.trace.ahead
 import commprof.trace.document
+import commprof.trace.read
 import commprof.trace.source
 from commprof.analysis.combine import combine
 from commprof.analysis.rank import analyze_rank
@@ -93,6 +96,28 @@ def small_blocks(size: int, walk: int) -> Iterator[None]:
         yield
 
 
+class _Inline:
+    """A pool that does the work at once in this process."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        self.shutdown = lambda **options: None
+
+    def submit(self, work: Callable[..., Any], *args: Any) -> Future[Any]:
+        future: Future[Any] = Future()
+        future.set_result(work(*args))
+        return future
+
+
+@contextlib.contextmanager
+def inline_helpers(count: int = 2) -> Iterator[None]:
+    """Any file is read with the help of ``count`` other processes, which are this one."""
+    with (
+        mock.patch.object(commprof.trace.ahead, "ProcessPoolExecutor", _Inline),
+        mock.patch.object(commprof.trace.read, "workers_for", return_value=count),
+    ):
+        yield
+
+
 class Checker:
     """Judges damaged copies of one clean file."""
 
@@ -107,12 +132,12 @@ class Checker:
         self.numbers = self._measure(outcome)
         assert not any(_counts(outcome.trace)), "the clean file is not clean"
 
-    def read(self, data: bytes | None = None, *, tolerant: bool = False) -> Outcome:
+    def read(self, data: bytes | None = None, *, tolerant: bool = False, helpers: bool = False) -> Outcome:
         """Write ``data`` (else the file stays as it is) and read it one way."""
         if data is not None:
             self.path.write_bytes(data)
         try:
-            trace = read_rank(str(self.path), tolerant=tolerant)
+            trace = read_rank(str(self.path), tolerant=tolerant, helpers=helpers)
         except CommprofError as error:
             return Outcome(error=f"{type(error).__name__}: {error}")
         return Outcome(content=content_of(trace), trace=trace)

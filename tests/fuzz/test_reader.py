@@ -9,9 +9,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.fuzz.corpus import fixture_seeds
-from tests.fuzz.harness import Checker, content_of, small_blocks
+from tests.fuzz.harness import Checker, content_of, inline_helpers, small_blocks
 from tests.fuzz.large import LARGE
-from tests.fuzz.mutators import MUTATORS, Mutator
+from tests.fuzz.mutators import MUTATORS, PLAIN, Mutator
 
 SEEDS = {seed.name: seed.data for seed in fixture_seeds()}
 SMALL = sorted(name for name, data in SEEDS.items() if len(data) < 2000)
@@ -52,6 +52,21 @@ def test_any_bytes_in_any_place_break_no_promise(
     verdict = checkers[name].check(data, block=block, walk=60)
 
     assert verdict.fault is None
+
+
+@pytest.mark.parametrize("mutate", PLAIN, ids=lambda function: function.__name__)
+def test_damage_reads_the_same_with_the_help_of_other_processes(mutate: Mutator, checkers: dict[str, Checker]) -> None:
+    for number in range(6):
+        rng = random.Random(f"{mutate.__name__} {number} helped")
+        name = rng.choice(sorted(SEEDS))
+        data = mutate(SEEDS[name], rng)
+        alone = checkers[name].read(data)
+
+        with small_blocks(max(40, len(data) // 40), rng.choice((0, 100, 1000))), inline_helpers(1 + number % 2):
+            helped = checkers[name].read(helpers=True)
+
+        assert helped.error == alone.error
+        assert helped.content == alone.content
 
 
 @pytest.mark.parametrize("name", sorted(SEEDS))
