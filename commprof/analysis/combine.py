@@ -145,11 +145,16 @@ def _notes(analysis: Analysis) -> list[Note]:
         notes.append(
             Note(
                 "single-rank",
-                "One rank only: communication time includes waiting for peers; give all ranks to split it.",
+                "One rank only: communication time includes waiting for peers, which one rank cannot tell apart.",
             )
         )
     for rank in ranks:
         _rank_notes(rank, notes)
+    on_cpu = [rank.rank for rank in ranks if rank.on_cpu]
+    if on_cpu:
+        who = f"rank{'s' if len(on_cpu) > 1 else ''} {ranks_text(on_cpu)}"
+        text = "communication on the CPU (gloo) includes queueing and waiting for peers"
+        notes.append(Note("cpu-communication", f"{who}: {text}."))
     if analysis.group_assumed:
         notes.append(
             Note(
@@ -204,22 +209,19 @@ def _rank_notes(rank: RankAnalysis, notes: list[Note]) -> None:
         notes.append(
             Note(
                 "steps-without-window",
-                f"{where}: {len(device.without_window)} steps have no window on the device: {listed}{more}; "
-                f"means are over the {len(device.steps)} that have one.",
+                f"{where}: {_steps(len(device.without_window))} without a window on the device: {listed}{more}; "
+                f"means are over {_steps(len(device.steps))} that have one.",
             )
         )
+
+
+def _steps(count: int) -> str:
+    return "one step" if count == 1 else f"{count} steps"
 
 
 def _work_notes(rank: RankAnalysis, notes: list[Note]) -> None:
     """What the kind of device work means for the numbers."""
     where = f"rank {rank.rank}"
-    if rank.on_cpu:
-        notes.append(
-            Note(
-                "cpu-communication",
-                f"{where}: communication on the CPU (gloo) includes queueing and waiting for peers.",
-            )
-        )
     total, linked = rank.coverage.device_events, rank.coverage.linked_device_events
     if 0 < linked < total:
         notes.append(

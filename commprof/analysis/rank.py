@@ -60,7 +60,8 @@ def analyze_rank(
         if work is None:
             raise CannotAnswer(
                 f"{rank.file.path}: no GPU kernels in this trace",
-                hint="was ProfilerActivity.CUDA on, and did the recorded steps use the GPU?",
+                hint="on GPUs: was ProfilerActivity.CUDA on? On CPUs: no collective was recorded, was "
+                "init_process_group called?",
             )
         calls, works, used = gloo_calls(rank), [work], set()
     _count_calls(coverage, calls)

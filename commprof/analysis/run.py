@@ -73,6 +73,7 @@ def analyze(
     ]
     ranks: list[RankAnalysis] = []
     ignored: list[tuple[str, str]] = []
+    errors: list[CommprofError] = []
     manifests = []
     for job, outcome in zip(work, _outcomes(work, jobs, progress), strict=True):
         if isinstance(outcome, RankAnalysis):
@@ -81,9 +82,12 @@ def analyze(
             if job.candidate.manifest is not None:
                 manifests.append(job.candidate.manifest)
         elif _may_ignore(outcome, job, len(work)):
+            errors.append(outcome)
             ignored.append((job.candidate.display, _reason(outcome, job)))
         else:
             raise outcome
+    if not ranks and errors and all(isinstance(error, CannotAnswer) for error in errors):
+        raise errors[0]
     if not ranks:
         listed = "; ".join(f"{path}: {reason}" for path, reason in ignored[:3])
         raise InputRefused(f"{', '.join(given)}: no trace found ({listed})", hint="give a Kineto JSON trace")
@@ -91,6 +95,11 @@ def analyze(
     for manifest in manifests_without_trace(candidates):
         reason = manifest.reason or "no reason given"
         analysis.notes.append(Note("capture-incomplete", f"rank {manifest.rank}: its capture wrote no trace: {reason}"))
+    analysis.notes += [
+        Note("capture-incomplete", f"rank {manifest.rank}: its capture ended early: {manifest.reason or 'unknown why'}")
+        for manifest in manifests
+        if manifest.partial
+    ]
     return analysis
 
 

@@ -11,6 +11,9 @@ import typer
 
 from commprof.errors import CannotAnswer, UsageError
 
+_NARROWEST = 78
+"""Below this many columns lines wrap, but no number of a table is cut."""
+
 if TYPE_CHECKING:
     from commprof.analysis.model import Analysis
 
@@ -74,7 +77,9 @@ def run_analyze(
     from commprof.analysis.run import analyze as measure
     from commprof.diagnosis.verdict import diagnose
     from commprof.report.view import build_view
+    from commprof.report.write import refuse_clashes
 
+    refuse_clashes([html, None if json == "-" else json, markdown], paths)
     with _progress() as (on_total, on_bytes):
         analysis = measure(
             paths, comm_patterns=comm_patterns or [], steps=steps, only=only, jobs=jobs,
@@ -93,13 +98,13 @@ def _write(
     view: dict[str, Any], machine: dict[str, Any], html: Path | None, json: str | None, markdown: Path | None
 ) -> None:
     """Print the summary and write what was asked for; ``machine`` is the report that goes into the JSON."""
-    from rich.console import Console
-
+    from commprof.cli.output import Output as _Output
     from commprof.report.terminal import print_summary
     from commprof.report.write import json_text, write_bytes
 
     # With the JSON on standard output, people read standard error.
-    console = Console(stderr=json == "-", highlight=False, soft_wrap=False)
+    console = _Output(stderr=json == "-", highlight=False, soft_wrap=False)
+    console.width = max(console.width, _NARROWEST)
     print_summary(view, console)
     if json == "-":
         sys.stdout.write(json_text(machine).decode())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import traceback
 from collections.abc import Sequence
@@ -63,7 +64,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return _INTERRUPTED
     except BrokenPipeError:
+        # Nobody reads any more. What is still buffered must not fail again when the interpreter closes.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+    except OSError as error:
+        if debug:
+            traceback.print_exc()
+        _line(f"{error.filename or 'standard output'}: {error.strerror or error}")
+        return _BROKE
     except Exception as error:
         code = _usage(error)
         if code is not None:

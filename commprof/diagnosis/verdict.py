@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,7 +15,7 @@ from commprof.diagnosis.thresholds import DEFAULTS, Thresholds
 from commprof.trace.operations import OPERATIONS
 from commprof.units import format_ns, format_share
 
-_MOST_GROUPS = 1 << 20
+_CUT = " The trace is cut, so this may not hold for the whole run (low confidence)."
 _PROFILER = " Profiled steps took longer than unprofiled ones: the profiler itself may be the cause (low confidence)."
 
 
@@ -46,18 +46,18 @@ def diagnose(analysis: Analysis, thresholds: Thresholds = DEFAULTS) -> Diagnosis
         summary = "Cannot tell from this trace: it holds no step with device work."
         return Diagnosis(Verdict("unknown", summary, None, None))
     bottleneck = _bottleneck(totals, thresholds)
-    confidence = _confidence(analysis, bottleneck, thresholds)
+    doubt = _doubt(analysis, bottleneck, thresholds)
     communicates = any((~rank.calls.fused).any() for rank in analysis.ranks)
     recoverable = totals.share(totals.blocking) if communicates else 0.0
     return Diagnosis(
         Verdict(
             bottleneck,
-            _summary(analysis, totals, bottleneck, communicates) + (_PROFILER if confidence == "low" else ""),
+            _summary(analysis, totals, bottleneck, communicates) + doubt,
             totals.share(totals.exposed_comm),
             recoverable,
             _gain(analysis, totals) if communicates else None,
             _where(analysis) if communicates else None,
-            confidence,
+            "low" if doubt else "measured",
         )
     )
 
@@ -138,48 +138,69 @@ def _gain(analysis: Analysis, totals: Totals) -> str:
         f"At most {format_ns(gain)} {each}({format_share(totals.share(totals.blocking))} {of}) would come back if all "
         f"communication were hidden: {format_ns(per)} would become {format_ns(per - gain)}."
     )
-    if totals.host:
+    if totals.blocking < totals.exposed_comm:
         sentence += " Exposed communication during which the host had launched nothing else is not counted."
     return sentence
 
 
 def _where(analysis: Analysis) -> str | None:
-    """The operation and the group with the most exposed time."""
-    exposed: Counter[tuple[int, int]] = Counter()
-    count: Counter[tuple[int, int]] = Counter()
+    """The operation and the kind of group with the most exposed time, in the steps that the verdict is about."""
+    exposed: Counter[tuple[str, str]] = Counter()
+    count: Counter[tuple[str, str]] = Counter()
+    members: dict[tuple[str, str], set[int]] = defaultdict(set)
     for rank, groups in zip(analysis.ranks, analysis.group_of, strict=True):
-        calls = rank.calls
-        to_global = np.array([*groups, -1], np.int64)  # the last one stands for "no group", index -1
-        key = calls.operation.astype(np.int64) * _MOST_GROUPS + to_global[calls.group] + 1
-        for value in np.unique(key[~calls.fused]).tolist():
-            mine = (key == value) & ~calls.fused
-            place = (value // _MOST_GROUPS, value % _MOST_GROUPS - 1)
-            exposed[place] += int(rank.shares.exposed[mine].sum())
-            count[place] += int(mine.sum())
+        calls, shares = rank.calls, rank.shares
+        chosen = {
+            name for device in rank.devices for unit in units(device, rank.optimizer_marks) for name in unit.names
+        }
+        wanted = np.array([name in chosen for name in shares.step_names], np.bool_)
+        parts = wanted[shares.part_step]
+        ns = np.zeros(len(calls), np.int64)
+        np.add.at(ns, shares.part_call[parts], shares.part_ns[parts])
+        for operation, group in sorted(set(zip(calls.operation.tolist(), calls.group.tolist(), strict=True))):
+            mine = (calls.operation == operation) & (calls.group == group) & ~calls.fused
+            active = mine & np.isin(np.arange(len(calls)), shares.part_call[parts])
+            where = -1 if group < 0 else groups[group]
+            key = (OPERATIONS[operation], _kind_of_group(analysis, where))
+            exposed[key] += int(ns[mine].sum())
+            count[key] += int(active.sum())
+            members[key].add(where)
     total = exposed.total()
     if not total:
         return None
-    (operation, group), ns = min(exposed.items(), key=lambda item: (-item[1], item[0]))
-    number = count[operation, group]
+    key, most = min(exposed.items(), key=lambda item: (-item[1], item[0]))
+    number = f"{count[key]} {'call' if count[key] == 1 else 'calls'}"
     return (
-        f"{format_share(ns / total)} of exposed communication sits in {OPERATIONS[operation].replace('_', '-')} "
-        f"{_group_text(analysis, group)}({number} {'call' if number == 1 else 'calls'})."
+        f"{format_share(most / total)} of exposed communication sits in {key[0].replace('_', '-')} "
+        f"{_group_text(analysis, members[key], key[1])}({number})."
     )
 
 
-def _group_text(analysis: Analysis, group: int) -> str:
+def _kind_of_group(analysis: Analysis, group: int) -> str:
+    """What groups of one purpose have in common: their description, else their name."""
     if group < 0:
-        return "of an unknown group "
+        return ""
     facts = analysis.groups[group]
+    return facts.description or facts.name or ""
+
+
+def _group_text(analysis: Analysis, groups: set[int], kind: str) -> str:
     if analysis.group_assumed:
         return ""
+    if groups == {-1}:
+        return "of an unknown group "
+    if len(groups) > 1:
+        return f"of the {len(groups)} groups {kind} "
+    facts = analysis.groups[next(iter(groups))]
     members = f", ranks {ranks_text(facts.ranks)}" if facts.ranks else ""
-    return f"of group {facts.description or facts.name}{members} "
+    return f"of group {kind}{members} "
 
 
-def _confidence(analysis: Analysis, bottleneck: str, limits: Thresholds) -> str:
-    """Low where the profiler itself may have made the host late."""
+def _doubt(analysis: Analysis, bottleneck: str, limits: Thresholds) -> str:
+    """Why the verdict may not hold, as a sentence; empty where nothing speaks against it."""
+    if any(rank.file.truncated for rank in analysis.ranks):
+        return _CUT
     profiled, plain = analysis.capture.get("profiled_step_ns"), analysis.capture.get("unprofiled_step_ns")
     if bottleneck == "host" and profiled and plain and profiled > (1 + limits.profiler_cost) * plain:
-        return "low"
-    return "measured"
+        return _PROFILER
+    return ""

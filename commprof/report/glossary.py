@@ -16,6 +16,13 @@ class Term:
 
 MEASURED = (
     Term(
+        "verdict",
+        "Verdict",
+        "Communication is called the bottleneck when exposed communication that the host did not cause is at least "
+        "10 % of step time and at least half as long as idle time. Below 10 % of exposed communication, exposed copies "
+        "and idle together, the device is busy computing; else the largest of idle and copies decides.",
+    ),
+    Term(
         "compute",
         "Compute",
         "Time during which at least one kernel runs that is neither communication nor a copy. Kernels that overlap "

@@ -147,19 +147,34 @@ def _group_table(report: dict[str, Any]) -> Table:
     table.add_column("group")
     for name in ("ranks", "calls", "bytes", "time in calls", "exposed"):
         table.add_column(name, justify="right", no_wrap=True)
-    for row in report["groups"][:_MOST_GROUPS]:
-        unsized = row["calls_without_size"]
-        size = "n/a" if unsized == row["calls"] else format_bytes(row["bytes"]) + (" *" if unsized else "")
-        table.add_row(
-            row["op"].replace("_", "-"),
-            Text(row["description"] or row["group"] or "unknown"),
-            str(row["group_size"] or "n/a"),
-            str(row["calls"]),
-            size,
-            format_ns(row["comm_ns"]),
-            format_ns(row["exposed_ns"]),
+    kinds = _by_kind(report["groups"])
+    for rows in kinds[:_MOST_GROUPS]:
+        calls, unsized = (sum(row[key] for row in rows) for key in ("calls", "calls_without_size"))
+        size = (
+            "n/a" if unsized == calls else format_bytes(sum(row["bytes"] for row in rows)) + (" *" if unsized else "")
         )
+        name = rows[0]["description"] or rows[0]["group"] or "unknown"
+        table.add_row(
+            rows[0]["op"].replace("_", "-"),
+            Text(f"{name} ({len(rows)} groups)" if len(rows) > 1 else name),
+            str(rows[0]["group_size"] or "n/a"),
+            str(calls),
+            size,
+            format_ns(sum(row["comm_ns"] for row in rows)),
+            format_ns(sum(row["exposed_ns"] for row in rows)),
+        )
+    if len(kinds) > _MOST_GROUPS:
+        table.caption = Text(f"and {len(kinds) - _MOST_GROUPS} more in the report", style="dim")
+        table.caption_justify = "left"
     return table
+
+
+def _by_kind(groups: list[dict[str, Any]]) -> list[list[dict[str, Any]]]:
+    """Rows of one operation and purpose together, such as all pipeline groups; the most exposed kind first."""
+    kinds: dict[tuple[str, str | None, int | None], list[dict[str, Any]]] = {}
+    for row in groups:
+        kinds.setdefault((row["op"], row["description"] or row["group"], row["group_size"]), []).append(row)
+    return sorted(kinds.values(), key=lambda rows: -sum(row["exposed_ns"] for row in rows))
 
 
 def _print_notes(report: dict[str, Any], console: Console) -> None:

@@ -91,17 +91,20 @@ def random_scenario(
     scenario = replace(scenario, loader_ns=_compute_per_step(scenario) // 100)
     low, high = _LAUNCH_TO_KERNEL[regime]
     launch = _mean_kernel(scenario) * int(rng.integers(low, high)) // 100
-    return _in_regime(scenario, regime, launch, int(rng.integers(2, 5)))
+    return _in_regime(scenario, regime, launch, int(rng.integers(2, 5)), seed)
 
 
-def _in_regime(scenario: Scenario, regime: str, launch_ns: int, comm_factor: int) -> Scenario:
-    """Make launches dearer or cheaper until the host decides as much of the step as ``regime`` says."""
+def _in_regime(scenario: Scenario, regime: str, launch_ns: int, comm_factor: int, seed: int) -> Scenario:
+    """Make launches dearer or cheaper until the host decides as much of the step as ``regime`` says.
+
+    Looked at with the seed of the scenario itself, so that it holds for the run that is made with that seed.
+    """
     low, high = _AIM[regime]
     cheap, dear = _CHEAPEST_LAUNCH_NS, 1_000_000
     launch_ns = max(cheap, launch_ns)
     for _ in range(_TRIES):
         scenario = replace(scenario, launch_ns=launch_ns, comm_launch_ns=launch_ns * comm_factor)
-        share = host_share(replace(scenario, steps=3))
+        share = host_share(scenario, seed)
         if low <= share < high:
             break
         cheap, dear = (launch_ns, dear) if share < low else (cheap, launch_ns)

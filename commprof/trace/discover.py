@@ -5,7 +5,7 @@ from __future__ import annotations
 import fnmatch
 import glob
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from commprof.errors import InputRefused
@@ -25,7 +25,7 @@ class Candidate:
     size: int = 0
 
 
-def find_candidates(paths: Iterable[str], only: str | None = None) -> list[Candidate]:
+def find_candidates(paths: Sequence[str], only: str | None = None) -> list[Candidate]:
     """All candidates in order of path; raises :class:`InputRefused` for a path that is not there.
 
     ``only`` keeps the files whose name or relative path matches the pattern.
@@ -36,9 +36,18 @@ def find_candidates(paths: Iterable[str], only: str | None = None) -> list[Candi
     unique = {candidate.path: candidate for candidate in found}
     chosen = [c for c in unique.values() if only is None or _matches(c, only)]
     if not chosen:
+        _refuse_empty_captures(paths)
         reason = "no file in it" if only is None else f"no file matches {only!r}"
         raise InputRefused(f"{', '.join(paths)}: {reason}", hint="give the folder of a capture or a trace file")
     return sorted(chosen, key=lambda candidate: candidate.path)
+
+
+def _refuse_empty_captures(paths: Iterable[str]) -> None:
+    """Say why a capture folder holds no trace, if its manifests know."""
+    for path in paths:
+        if os.path.isdir(path) and any(name.endswith(SUFFIX) for name in os.listdir(path)):
+            reasons = sorted({manifest.reason or "no reason given" for manifest in read_manifests(path)})
+            raise InputRefused(f"{path}: the capture wrote no trace: {'; '.join(reasons)}", hint="capture again")
 
 
 def _matches(candidate: Candidate, only: str) -> bool:
@@ -46,6 +55,8 @@ def _matches(candidate: Candidate, only: str) -> bool:
 
 
 def _in_path(path: str) -> list[Candidate]:
+    if path == "-":
+        raise InputRefused("-: standard input is not read", hint="give a file or a folder")
     if os.path.isdir(path):
         return _in_folder(path)
     if not os.path.exists(path) and _GLOB_MARKS & set(path):

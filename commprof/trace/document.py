@@ -138,7 +138,7 @@ class Document:
         if head is None and len(buffer) <= _HEAD_LIMIT and not re.search(rb'"(?:schemaVersion|traceEvents)"', buffer):
             raise NotATrace(f"{self.path}: not a trace (broken JSON)", hint="give a Kineto JSON trace")
         if head is None:
-            raise InputRefused(f"{self.path}: cut before the first event", hint="capture again or copy the whole file")
+            raise NotATrace(f"{self.path}: cut before the first event", hint="capture again or copy the whole file")
         if "traceEvents" in head:
             raise NotATrace(f"{self.path}: traceEvents is no list", hint="capture again")
         if "nodes" in head and "schema" in head:
@@ -297,7 +297,7 @@ class Document:
         if readable:
             return
         if self.truncated or self.bad_events:
-            raise InputRefused(f"{self.path}: cut before the end of the first event", hint="capture again")
+            raise NotATrace(f"{self.path}: no whole event in it (cut, or no trace)", hint="capture again")
         raise CannotAnswer(f"{self.path}: no events", hint="was the profiler active while the job ran?")
 
 

@@ -7,7 +7,7 @@ import os
 import re
 from typing import Any
 
-from commprof.errors import CommprofError, InputRefused
+from commprof.errors import CommprofError, InputRefused, NotATrace
 from commprof.manifest import Manifest
 from commprof.trace.ahead import Ahead, workers_for
 from commprof.trace.categories import Table
@@ -50,6 +50,12 @@ def read_rank(
                 columns.add(part)
         if keep is not None:
             columns.prune(keep)
+    except NotATrace:
+        if source.truncated and source.size and not document.events:
+            raise InputRefused(
+                f"{path}: damaged {source.format} data before the first event", hint="copy it again"
+            ) from None
+        raise
     except CommprofError:
         raise
     except (OSError, EOFError) as error:
