@@ -98,6 +98,7 @@ def find_windows(work: Work, marks: Marks) -> Windows:
             for index, name in enumerate(marks.names)
         ]
         return Windows("annotation", spans, [], stream)
+    first = _in_order(first)
     step_of_all = _steps_of(marks, work.all_launch)
     last = _latest(work.all_end, step_of_all, len(marks.names))
     windows = []
@@ -111,6 +112,16 @@ def find_windows(work: Work, marks: Marks) -> Windows:
         if index not in first
     ]
     return Windows("launch", windows, without, stream)
+
+
+def _in_order(first: dict[int, int]) -> dict[int, int]:
+    """No window starts before that of an earlier step, whatever a damaged clock says: windows may never overlap."""
+    out: dict[int, int] = {}
+    latest = min(first.values())
+    for step in sorted(first):
+        latest = max(latest, first[step])
+        out[step] = latest
+    return out
 
 
 def _end_of(index: int, first: dict[int, int], last: dict[int, int], steps: int) -> tuple[int, bool]:
