@@ -1,0 +1,91 @@
+"""Where reports are written: nothing that is not a report is ever replaced."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from tests.builders.command import call
+from tests.builders.kineto import t0
+
+
+@pytest.fixture
+def trace(tmp_path: Path) -> Path:
+    return t0().write(tmp_path / "in" / "rank0.json")
+
+
+def test_a_link_is_followed(trace: Path, tmp_path: Path) -> None:
+    target, link = tmp_path / "target.json", tmp_path / "link.json"
+    target.write_text("old")
+    link.symlink_to(target)
+
+    code, _, _ = call("analyze", trace, "--no-html", "--json", link)
+
+    assert code == 0
+    assert link.is_symlink()
+    assert json.loads(target.read_text())["schema"] == "commprof.report/1"
+
+
+def test_a_pipe_is_written_to_and_stays_a_pipe(trace: Path, tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    received: list[str] = []
+    reader = threading.Thread(target=lambda: received.append(pipe.read_text()))
+    reader.start()
+
+    code, _, _ = call("analyze", trace, "--no-html", "--json", pipe)
+    reader.join(timeout=20)
+
+    assert code == 0
+    assert pipe.is_fifo()
+    assert json.loads(received[0])["schema"] == "commprof.report/1"
+
+
+@pytest.mark.parametrize("option", ["--json", "--markdown", "-o"])
+def test_an_input_is_never_replaced(option: str, trace: Path) -> None:
+    before = trace.read_bytes()
+    rest = [] if option == "-o" else ["--no-html"]
+
+    code, _, errors = call("analyze", trace, option, trace, *rest)
+
+    assert (code, len(errors.splitlines())) == (2, 1)
+    assert "is an input" in errors
+    assert trace.read_bytes() == before
+
+
+def test_two_reports_in_one_place_are_refused(trace: Path, tmp_path: Path) -> None:
+    code, _, errors = call("analyze", trace, "--no-html", "--json", tmp_path / "r", "--markdown", tmp_path / "r")
+
+    assert (code, len(errors.splitlines())) == (2, 1)
+    assert not (tmp_path / "r").exists()
+
+
+def test_a_reader_that_goes_away_is_no_error(trace: Path) -> None:
+    run = subprocess.Popen(
+        [sys.executable, "-m", "commprof", "analyze", str(trace), "--no-html"],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    )  # fmt: skip
+    assert run.stdout is not None
+    run.stdout.close()
+    _, errors = run.communicate()
+
+    assert (run.returncode, errors.decode()) == (0, "")
+
+
+@pytest.mark.skipif(not Path("/dev/full").is_char_device(), reason="no full device")
+def test_a_full_standard_output_is_one_line(trace: Path) -> None:
+    with open("/dev/full", "w") as full:
+        run = subprocess.run(
+            [sys.executable, "-m", "commprof", "analyze", str(trace), "--no-html"],
+            stdout=full, stderr=subprocess.PIPE, text=True, check=False,
+        )  # fmt: skip
+
+    assert run.returncode == 4
+    assert len(run.stderr.splitlines()) == 1
+    assert "No space left" in run.stderr
