@@ -19,8 +19,8 @@ MEASURED = (
         "verdict",
         "Verdict",
         "Communication is called the bottleneck when exposed communication that the host did not cause is at least "
-        "10 % of step time and at least half as long as idle time. Below 10 % of exposed communication, exposed copies "
-        "and idle together, the device is busy computing; else the largest of idle and copies decides.",
+        "10 % of step time and at least half as long as idle time. Where exposed communication, exposed copies and idle "
+        "together are below 10 % of step time, the device is busy computing; else the larger of idle and copies decides.",
     ),
     Term(
         "compute",
