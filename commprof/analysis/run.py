@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from commprof.analysis.combine import combine
 from commprof.analysis.model import Analysis, Note, RankAnalysis
+from commprof.analysis.needs import NEEDED
 from commprof.analysis.rank import analyze_rank
 from commprof.analysis.selection import StepSelection, parse_steps
 from commprof.errors import CannotAnswer, CommprofError, InputRefused, NotATrace, WorkerDied
@@ -142,7 +143,14 @@ def _outcomes(work: list[Job], jobs: int | None, progress: Progress | None) -> I
 def _run(job: Job, progress: Progress | None = None) -> RankAnalysis | CommprofError:
     manifest = job.candidate.manifest
     try:
-        rank = read_rank(job.candidate.path, manifest=manifest, progress=progress, tolerant=job.tolerant)
+        rank = read_rank(
+            job.candidate.path,
+            manifest=manifest,
+            progress=progress,
+            tolerant=job.tolerant,
+            keep=NEEDED,
+            helpers=job.helpers,
+        )
         patterns = [re.compile(pattern) for pattern in job.patterns]
         return analyze_rank(
             rank,

@@ -18,9 +18,10 @@ MEASURED = (
     Term(
         "verdict",
         "Verdict",
-        "Communication is called the bottleneck when exposed communication that the host did not cause is at least "
-        "10 % of step time and at least half as long as idle time. Where exposed communication, exposed copies and idle "
-        "together are below 10 % of step time, the device is busy computing; else the larger of idle and copies decides.",
+        "Communication is called the bottleneck when exposed communication that the host did not cause takes at least "
+        "a tenth of the step (or window) and at least half as long as idle time. Where exposed communication, exposed "
+        "copies and idle together take less than a tenth, the device is busy computing; else the larger of idle and "
+        "copies decides.",
     ),
     Term(
         "compute",
