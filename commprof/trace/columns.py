@@ -243,7 +243,7 @@ class Columns:
         self._filter(
             Table.RUNTIME,
             [
-                calls[name] | np.isin(correlation, launched)
+                calls[name] | _is_among(correlation, launched)
                 for name, correlation in zip(runtime["name"], runtime["correlation"], strict=True)
             ],
         )
@@ -322,6 +322,15 @@ def _text(value: Any) -> bytes | None:
         return None
     text = bytes(value)
     return None if text == b"null" else text.strip(b'"')
+
+
+def _is_among(values: NDArray[Any], members: NDArray[Any]) -> NDArray[np.bool_]:
+    """Whether each value is one of the sorted members; ``np.isin`` would make a table of their range each time."""
+    if not len(members):
+        return np.zeros(len(values), np.bool_)
+    place = np.minimum(np.searchsorted(members, values), len(members) - 1)
+    found: NDArray[np.bool_] = members[place] == values
+    return found
 
 
 def _compact(values: Int64Array) -> NDArray[Any]:
