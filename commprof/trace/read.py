@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import os
 import re
 from typing import Any
 
@@ -128,10 +127,3 @@ def _manifest_groups(manifest: Manifest | None) -> tuple[ProcessGroup, ...]:
         ProcessGroup(group.name, group.description or "", len(group.ranks) or None, group.ranks or None)
         for group in manifest.groups
     )
-
-
-def display_path(path: str, root: str | None) -> str:
-    """The path as the report shows it: relative to the folder that was given, if one was."""
-    if root is None or "://" in path:
-        return os.path.basename(path) if "://" not in path else path
-    return os.path.relpath(path, root)
