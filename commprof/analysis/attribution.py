@@ -17,8 +17,26 @@ _NEVER = np.iinfo(np.int64).max
 
 
 @dataclass(slots=True, eq=False)
+class Pieces:
+    """Every stretch of exposed time with every call that shares it, in order of time and then of call, shape ``(n,)``.
+
+    Row ``i`` gives ``ns[i]`` of the stretch ``[start[i], end[i])`` to call ``call[i]``; ``window[i]`` holds it (-1:
+    none). The rows of one stretch add up to its length, so every sum over rows adds up to exposed time.
+    """
+
+    call: Int64Array
+    window: Int64Array
+    start: Int64Array
+    end: Int64Array
+    ns: Int64Array
+
+    def __len__(self) -> int:
+        return len(self.call)
+
+
+@dataclass(slots=True, eq=False)
 class Attribution:
-    """Shares per call, shape ``(calls,)``, and sparse parts per window, nanoseconds."""
+    """Shares per call, shape ``(calls,)``, sparse parts per window, and the pieces that they are sums of, ns."""
 
     exposed: Int64Array
     sole: Int64Array
@@ -26,6 +44,7 @@ class Attribution:
     part_call: Int64Array
     part_window: Int64Array
     part_ns: Int64Array
+    pieces: Pieces
 
 
 @dataclass(slots=True, eq=False)
@@ -57,7 +76,8 @@ def attribute(
     nothing = np.empty(0, np.int64)
     exposed_set = union(activity.start, activity.end) - compute
     if not len(exposed_set):
-        return Attribution(zeros, zeros.copy(), zeros.copy(), nothing, nothing, nothing)
+        empty = Pieces(nothing, nothing, nothing, nothing, nothing)
+        return Attribution(zeros, zeros.copy(), zeros.copy(), nothing, nothing, nothing, empty)
     resumes = np.unique(compute_start)
     piece_start, piece_end = _pieces(exposed_set, np.concatenate([borders, window_start, window_end]))
     length = piece_end - piece_start
@@ -79,7 +99,8 @@ def attribute(
     exposed = zeros.copy()
     np.add.at(exposed, call, part)
     window = _window_of(piece_start, window_start, window_end)[piece]
-    return Attribution(exposed, sole, touched, *_sum_parts(call, window, part))
+    pieces = Pieces(call, window, piece_start[piece], piece_end[piece], part)
+    return Attribution(exposed, sole, touched, *_sum_parts(call, window, part), pieces)
 
 
 def _pieces(exposed: IntervalSet, cuts: Int64Array) -> tuple[Int64Array, Int64Array]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from commprof.analysis.attribution import Pieces
 from commprof.analysis.rollup import ExposureRow
 from commprof.intervals import Int64Array
 from commprof.trace.model import Calls, FileFacts, GroupFacts
@@ -90,7 +91,8 @@ class CallShares:
 
     ``sole <= exposed <= touched`` and ``touched + hidden == duration``. ``step`` is the index of the label in
     ``step_names`` (-1: none). The parts per window are sparse: call ``part_call[i]`` has ``part_ns[i]`` exposed in
-    step ``part_step[i]``.
+    step ``part_step[i]``. ``pieces`` are the stretches that all of these are sums of; there ``window`` is an index into
+    ``step_names`` too.
     """
 
     exposed: Int64Array
@@ -101,6 +103,7 @@ class CallShares:
     part_step: Int64Array
     part_ns: Int64Array
     step_names: list[str]
+    pieces: Pieces
 
 
 @dataclass(slots=True)

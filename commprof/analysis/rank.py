@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import fields
 
 import numpy as np
 
-from commprof.analysis.attribution import Activity, attribute
+from commprof.analysis.attribution import Activity, Pieces, attribute
 from commprof.analysis.devices import cpu_work, device_work
 from commprof.analysis.hostbound import host_bound
 from commprof.analysis.model import CallShares, Coverage, DeviceAnalysis, RankAnalysis, Step
@@ -142,6 +143,7 @@ class _Shares:
         self._step = np.full(count, -1, np.int64)
         self.rows: list[ExposureRow] = []
         self._parts: list[tuple[Int64Array, Int64Array, Int64Array]] = []
+        self._pieces: list[Pieces] = []
         self._names = list(marks.names)
 
     def add(self, work: Work, windows: Windows) -> None:
@@ -161,6 +163,9 @@ class _Shares:
         self.rows += exposure_rows(calls, mine, found, work.compute, windows, work.device)
         index = np.array([max(window.mark, 0) for window in windows.windows], np.int64)
         self._parts.append((mine[found.part_call], index[found.part_window], found.part_ns))
+        pieces = found.pieces
+        step = np.where(pieces.window >= 0, np.append(index, -1)[pieces.window], -1)
+        self._pieces.append(Pieces(mine[pieces.call], step, pieces.start, pieces.end, pieces.ns))
         self._label(np.flatnonzero(calls.device == work.device), start, end, index)
 
     def _label(self, calls: Int64Array, start: Int64Array, end: Int64Array, index: Int64Array) -> None:
@@ -175,7 +180,9 @@ class _Shares:
 
     def result(self) -> CallShares:
         call, step, ns = (np.concatenate(parts) for parts in zip(*self._parts, strict=True))
-        return CallShares(self.exposed, self._sole, self._touched, self._step, call, step, ns, self._names)
+        names = (field.name for field in fields(Pieces))
+        pieces = Pieces(*(np.concatenate([getattr(part, name) for part in self._pieces]) for name in names))
+        return CallShares(self.exposed, self._sole, self._touched, self._step, call, step, ns, self._names, pieces)
 
 
 def _blocking_rows(rank: RankTrace) -> Int64Array:
