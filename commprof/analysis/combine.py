@@ -56,6 +56,7 @@ def combine(
         notes=[],
         warnings=warnings,
         capture=_capture(manifests),
+        manifests=sorted(manifests, key=lambda manifest: manifest.rank),
     )
     analysis.notes = _notes(analysis)
     return analysis

@@ -9,8 +9,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from commprof.analysis.attribution import Pieces
+from commprof.analysis.places import CallPlaces, PieceCauses
 from commprof.analysis.rollup import ExposureRow
 from commprof.intervals import Int64Array
+from commprof.manifest import Manifest
 from commprof.trace.model import Calls, FileFacts, GroupFacts
 
 
@@ -146,6 +148,8 @@ class RankAnalysis:
     exposure: list[ExposureRow]
     optimizer_marks: list[int]
     """Indices of the step marks in which an optimizer stepped."""
+    places: CallPlaces
+    causes: PieceCauses
 
     @property
     def rank(self) -> int:
@@ -176,6 +180,8 @@ class Analysis:
     notes: list[Note]
     warnings: list[str]
     capture: dict[str, Any]
+    manifests: list[Manifest] = field(default_factory=list)
+    """What the captures of the ranks wrote about the run, in order of rank; empty for other traces."""
 
     @property
     def origin_ns(self) -> int:

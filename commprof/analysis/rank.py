@@ -12,6 +12,7 @@ from commprof.analysis.attribution import Activity, Pieces, attribute
 from commprof.analysis.devices import cpu_work, device_work
 from commprof.analysis.hostbound import host_bound
 from commprof.analysis.model import CallShares, Coverage, DeviceAnalysis, RankAnalysis, Step
+from commprof.analysis.places import no_causes, no_places
 from commprof.analysis.rollup import ExposureRow, exposure_rows, kernels_of
 from commprof.analysis.selection import StepSelection
 from commprof.analysis.split import Splitter
@@ -96,13 +97,14 @@ def _measure(
         if with_timeline:
             lanes.append(timeline(rank, work, windows, calls, shares.exposed))
     first = min(int(work.all_start.min()) for work in works)
+    found = shares.result()
     return RankAnalysis(
         file=rank.file,
         base_ns=rank.base_ns,
         first_ns=first,
         devices=devices,
         calls=calls,
-        shares=shares.result(),
+        shares=found,
         exposure=shares.rows,
         coverage=coverage,
         timeline=lanes,
@@ -113,6 +115,8 @@ def _measure(
         patterns_used=patterns_used,
         warnings=rank.warnings,
         optimizer_marks=optimizer_marks(rank, marks),
+        places=no_places(len(calls)),
+        causes=no_causes(len(found.pieces)),
     )
 
 

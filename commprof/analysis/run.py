@@ -9,6 +9,7 @@ from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 
+from commprof.analysis.across import AnalysisOptions, across
 from commprof.analysis.combine import combine
 from commprof.analysis.model import Analysis, Note, RankAnalysis
 from commprof.analysis.needs import NEEDED
@@ -47,6 +48,7 @@ def analyze(
     progress: Progress | None = None,
     on_total: Progress | None = None,
     tolerant: bool = False,
+    options: AnalysisOptions | None = None,
 ) -> Analysis:
     """Read and measure one trace file, a capture folder, a glob, a URL, or several of them.
 
@@ -93,6 +95,7 @@ def analyze(
         listed = "; ".join(f"{path}: {reason}" for path, reason in ignored[:3])
         raise InputRefused(f"{', '.join(given)}: no trace found ({listed})", hint="give a Kineto JSON trace")
     analysis = combine(given[0] if len(given) == 1 else ", ".join(given), ranks, ignored, manifests, comm_patterns)
+    across(analysis, options or AnalysisOptions())
     for manifest in manifests_without_trace(candidates):
         reason = manifest.reason or "no reason given"
         analysis.notes.append(Note("capture-incomplete", f"rank {manifest.rank}: its capture wrote no trace: {reason}"))

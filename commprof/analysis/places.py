@@ -1,0 +1,69 @@
+"""Where in the step every call of a rank stands, and why its time is exposed: the words, and the columns that use them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from commprof.intervals import Int64Array
+
+NOWHERE = -1
+"""Index of a call that has no phase, module, bucket or flag."""
+
+PHASES = ("forward", "backward", "optimizer", "input")
+FLAGS = ("profiler-start", "first-use", "window-edge")
+CAUSES = (
+    "host-bound", "late-launch", "queued", "no-prefetch", "rate-limiter", "longer-than-compute", "tail",
+    "on-compute-stream", "blocking-wait", "device-synchronisation", "peer-wait", "serialised", "structural",
+    "first-use", "profiler-start", "unknown",
+)  # fmt: skip
+"""Why communication is exposed, in the words of the report."""
+
+UNKNOWN_CAUSE = CAUSES.index("unknown")
+
+
+@dataclass(slots=True, eq=False)
+class CallPlaces:
+    """One entry per call, shape ``(calls,)``: ``phase`` and ``flag`` are indices into ``PHASES`` and ``FLAGS``,
+    ``module`` into ``modules``, ``hidden_by`` into ``hiders`` (names of what hid most of the call), ``bucket`` is the
+    number of a DDP bucket; all :data:`NOWHERE` where there is none."""
+
+    phase: NDArray[np.int8]
+    module: NDArray[np.int32]
+    bucket: Int64Array
+    flag: NDArray[np.int8]
+    hidden_by: NDArray[np.int32]
+    modules: list[str] = field(default_factory=list)
+    hiders: list[str] = field(default_factory=list)
+
+
+@dataclass(slots=True, eq=False)
+class PieceCauses:
+    """Why each piece of exposed time is exposed, aligned with the ``Pieces`` of the rank, shape ``(pieces,)``.
+
+    ``host`` nanoseconds of a piece are host-bound, ``wait`` are waiting for a peer (zero until other ranks tell); the
+    rest has ``cause``, an index into :data:`CAUSES`. ``host + wait`` is never more than the piece.
+    """
+
+    cause: NDArray[np.int8]
+    host: Int64Array
+    wait: Int64Array
+
+
+def no_places(calls: int) -> CallPlaces:
+    """Places of calls of which nothing is known."""
+    return CallPlaces(
+        np.full(calls, NOWHERE, np.int8),
+        np.full(calls, NOWHERE, np.int32),
+        np.full(calls, NOWHERE, np.int64),
+        np.full(calls, NOWHERE, np.int8),
+        np.full(calls, NOWHERE, np.int32),
+    )
+
+
+def no_causes(pieces: int) -> PieceCauses:
+    """Causes of pieces of which nothing is known."""
+    nothing = np.zeros(pieces, np.int64)
+    return PieceCauses(np.full(pieces, UNKNOWN_CAUSE, np.int8), nothing, nothing.copy())
