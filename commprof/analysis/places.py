@@ -1,4 +1,4 @@
-"""Where in the step every call of a rank stands, and why its time is exposed: the words, and the columns that use them."""
+"""Where in the step every call of a rank stands and why its time is exposed: the words, and columns that use them."""
 
 from __future__ import annotations
 
