@@ -9,6 +9,7 @@ import msgspec
 
 from commprof.trace.events import Args
 from commprof.trace.operations import element_bytes, message_bytes, operation_of
+from commprof.trace.splits import Exchange, Shown, exchange, shown_splits
 
 _ROOTED = frozenset({"broadcast", "reduce", "gather", "scatter"})
 
@@ -28,6 +29,12 @@ class CallFacts:
     sequence: int | None = None
     peer: int | None = None
     root: int | None = None
+    given: Shown | None = None
+    got: Shown | None = None
+
+    def exchange(self, group_size: int | None) -> Exchange:
+        """What the rank gives and gets in an all-to-all over a group of that size."""
+        return exchange(self.elements_in, self.elements_out, self.given, self.got, group_size)
 
     def size_bytes(self, group_size: int | None) -> int | None:
         """``S`` of this call (``spec``: section 7) in a group of the given size."""
@@ -54,6 +61,8 @@ def from_metadata(args: Args) -> CallFacts:
             args.destination_rank if operation == "send" else args.source_rank if operation == "recv" else None
         ),
         root=_count(args.rank) if rooted else None,
+        given=shown_splits(args.in_split) if operation == "all_to_all" else None,
+        got=shown_splits(args.out_split) if operation == "all_to_all" else None,
     )
 
 

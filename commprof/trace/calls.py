@@ -41,6 +41,8 @@ class Call:
     stream: int = 0
     channels: int = -1
     launched: int = NOT_LAUNCHED
+    issued: int = NOT_LAUNCHED
+    thread: int = 0
     copy_engine: bool = False
     sync: bool = False
     fused: bool = False
@@ -104,6 +106,7 @@ class _Describer:
         device, kinds = self._rank.device, self._kinds
         facts, source = self._facts(row)
         launch = self._launches[row]
+        issued, thread = self._issued(row)
         return Call(
             facts,
             source,
@@ -113,12 +116,25 @@ class _Describer:
             stream=int(device.stream[row]),
             channels=int(device.blocks[row]),
             launched=NOT_LAUNCHED if launch == NONE or graph else int(self._rank.runtime.start[launch]),
+            issued=NOT_LAUNCHED if graph else issued,
+            thread=thread,
             copy_engine=bool(device.is_copy_row[row]),
             sync=bool(kinds.sync[row]),
             fused=bool(kinds.fused[row]),
             graph=graph,
             has_metadata=source in ("metadata", "link"),
         )
+
+    def _issued(self, row: int) -> tuple[int, int]:
+        """When and on which thread the CPU enqueued a row: by its launch, else by its operator."""
+        launch, calls = self._launches[row], self._rank.runtime
+        if launch != NONE:
+            return int(calls.start[launch]), int(thread_keys(calls.pid[[launch]], calls.tid[[launch]])[0])
+        operators, operator = self._rank.operators, self._kinds.operator.get(row)
+        if operator is None:
+            return NOT_LAUNCHED, 0
+        thread = thread_keys(operators.pid[[operator]], operators.tid[[operator]])
+        return int(operators.start[operator]), int(thread[0])
 
     def _facts(self, row: int) -> tuple[CallFacts, str]:
         rank = self._rank
@@ -257,7 +273,9 @@ def assemble(calls: list[Call], rank: RankTrace) -> Calls:
         out.device[index], out.stream[index] = call.device, call.stream
         out.channels[index], out.launched[index] = call.channels, call.launched
         out.copy_engine[index], out.sync[index] = call.copy_engine, call.sync
+        out.issued[index], out.thread[index] = call.issued, call.thread
         out.fused[index], out.graph[index] = call.fused, call.graph
+        _exchange(out, index, facts, size)
         out.first[index], out.last[index] = position, position + len(call.start)
         out.kernel_start[position : position + len(call.start)] = call.start
         out.kernel_end[position : position + len(call.start)] = call.end
@@ -267,6 +285,24 @@ def assemble(calls: list[Call], rank: RankTrace) -> Calls:
     out.groups = groups.facts
     out.dtypes = list(dtypes)
     return out
+
+
+def _exchange(out: Calls, index: int, facts: CallFacts, size: int | None) -> None:
+    """What the rank gives and gets in bytes, and to whom."""
+    width = element_bytes(facts.dtype)
+    sent, received = facts.elements_in, facts.elements_out
+    if facts.operation == "all_to_all":
+        found = facts.exchange(size)
+        sent, received = found.sent, found.received
+        out.unequal[index] = found.unequal
+        if width is not None and (facts.given is not None or facts.got is not None):
+            out.splits[index] = (_scaled(found.sent_to, width), _scaled(found.received_from, width))
+    out.sent_bytes[index] = UNKNOWN_SIZE if sent is None or width is None else sent * width
+    out.received_bytes[index] = UNKNOWN_SIZE if received is None or width is None else received * width
+
+
+def _scaled(elements: tuple[int, ...] | None, width: int) -> tuple[int, ...] | None:
+    return None if elements is None else tuple(width * count for count in elements)
 
 
 def _dtype_index(dtypes: dict[str, int], dtype: str | None) -> int:
@@ -282,7 +318,9 @@ def _empty_calls(calls: int, kernels: int) -> Calls:
         operation=column(np.int8), source=column(np.int8), group=column(np.int32), dtype=column(np.int32),
         size_bytes=column(), group_size=column(), sequence=column(), peer=column(), root=column(),
         start=column(), end=column(), duration=column(), device=column(), stream=column(), channels=column(),
-        launched=column(), copy_engine=column(np.bool_), sync=column(np.bool_), fused=column(np.bool_),
+        launched=column(), issued=column(), thread=column(),
+        copy_engine=column(np.bool_), sync=column(np.bool_), fused=column(np.bool_),
         graph=column(np.bool_), first=column(), last=column(),
+        sent_bytes=column(), received_bytes=column(), unequal=column(np.int8),
         kernel_start=column(size=kernels), kernel_end=column(size=kernels),
     )  # fmt: skip

@@ -169,7 +169,10 @@ class Calls:
 
     Columns of shape ``(n,)``: ``operation`` and ``source`` are indices into ``OPERATIONS`` and ``SOURCES``, ``group``
     and ``dtype`` into the lists here (-1: none). ``size_bytes`` is ``S`` of the bandwidth definitions, -1 unknown.
-    ``first``/``last`` delimit the kernels of a call in ``kernel_start``/``kernel_end``.
+    ``first``/``last`` delimit the kernels of a call in ``kernel_start``/``kernel_end``. ``sent_bytes`` and
+    ``received_bytes`` are what the rank gives and gets, its own part included (-1 unknown). ``unequal`` says of an
+    all-to-all whether its splits differ on this rank: 1 yes, 0 no (or no all-to-all), -1 unknown; ``splits`` holds, for
+    the calls that state their split sizes, the bytes to and from each member in group order (``None`` where shortened).
     """
 
     operation: NDArray[np.int8]
@@ -188,14 +191,20 @@ class Calls:
     stream: Int64Array
     channels: Int64Array
     launched: Int64Array
+    issued: Int64Array
+    thread: Int64Array
     copy_engine: NDArray[np.bool_]
     sync: NDArray[np.bool_]
     fused: NDArray[np.bool_]
     graph: NDArray[np.bool_]
     first: Int64Array
     last: Int64Array
+    sent_bytes: Int64Array
+    received_bytes: Int64Array
+    unequal: NDArray[np.int8]
     kernel_start: Int64Array
     kernel_end: Int64Array
+    splits: dict[int, tuple[tuple[int, ...] | None, tuple[int, ...] | None]] = field(default_factory=dict)
     groups: list[GroupFacts] = field(default_factory=list)
     dtypes: list[str] = field(default_factory=list)
     without_metadata: int = 0

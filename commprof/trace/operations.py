@@ -95,7 +95,7 @@ def message_bytes(
     if width is None:
         return None
     given, got = elements_in or 0, elements_out or 0
-    if operation == "barrier":
+    if operation == "barrier" or (operation == "all_to_all" and elements_in == 0):
         return 0
     if operation in ("all_gather", "gather"):
         elements = got or (given * group_size if group_size else 0)
