@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -16,6 +17,7 @@ _NARROWEST = 78
 
 if TYPE_CHECKING:
     from commprof.analysis.model import Analysis
+    from commprof.report.limits import Limit
 
 
 def analyze(
@@ -42,6 +44,8 @@ def analyze(
 
     Example: commprof analyze runs/ddp
     """
+    from commprof.settings import load_settings
+
     if no_html and html is not None:
         raise UsageError("--no-html and --html contradict each other")
     target = None if no_html else html or Path("reports") / f"{report_name(paths)}.html"
@@ -52,7 +56,7 @@ def analyze(
         markdown=markdown,
         calls=not no_calls,
         steps=steps,
-        comm_patterns=comm_pattern or [],
+        comm_patterns=comm_pattern or list(load_settings().comm_patterns),
         only=only,
         jobs=jobs,
     )
@@ -74,8 +78,30 @@ def run_analyze(
 
     Raises errors of :mod:`commprof.errors`; where the trace holds device work the reports are written first.
     """
+    report_on(
+        paths, html=html, json=json, markdown=markdown, calls=calls, steps=steps, comm_patterns=comm_patterns,
+        only=only, jobs=jobs,
+    )  # fmt: skip
+    return 0
+
+
+def report_on(
+    paths: list[str],
+    *,
+    html: Path | None,
+    json: str | None = None,
+    markdown: Path | None = None,
+    calls: bool = True,
+    steps: str | None = None,
+    comm_patterns: list[str] | None = None,
+    only: str | None = None,
+    jobs: int | None = None,
+    limits: Sequence[Limit] = (),
+) -> dict[str, Any]:
+    """Read, judge, hold the report to ``limits``, print and write; returns the report."""
     from commprof.analysis.run import analyze as measure
     from commprof.diagnosis.verdict import diagnose
+    from commprof.report.limits import check_rows
     from commprof.report.view import build_view
     from commprof.report.write import refuse_clashes
 
@@ -88,10 +114,11 @@ def run_analyze(
     for warning in analysis.warnings:
         print(f"commprof: warning: {warning}", file=sys.stderr)
     view = build_view(analysis, diagnose(analysis))
+    view["report"]["checks"] = check_rows(view["report"], limits)
     machine = view["report"] if calls else {**view["report"], "collectives": None}
     _write(view, machine, html, json, markdown)
     _refuse_silence(analysis)
-    return 0
+    return machine
 
 
 def _write(

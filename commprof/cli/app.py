@@ -11,6 +11,7 @@ from typing import Annotated
 import typer
 
 from commprof.cli.analyze import analyze
+from commprof.cli.check import check
 from commprof.cli.demo import demo
 from commprof.cli.doctor import doctor
 from commprof.cli.synth import synth
@@ -27,6 +28,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command()(analyze)
+app.command()(check)
 app.command()(demo)
 app.command()(synth)
 app.command()(doctor)

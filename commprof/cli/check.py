@@ -1,0 +1,133 @@
+"""``commprof check``: hold a run to limits, for continuous integration."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from commprof.errors import CannotAnswer, UsageError
+
+if TYPE_CHECKING:
+    from commprof.report.limits import Limit
+    from commprof.settings import Settings
+
+
+def check(
+    paths: Annotated[
+        list[str], typer.Argument(help="Trace file, capture folder, glob, several files, or a URL.", metavar="PATH...")
+    ],
+    max_exposed: Annotated[
+        str | None, typer.Option("--max-exposed", help="Most exposed communication, as a share of step time.")
+    ] = None,
+    max_straggler_wait: Annotated[
+        str | None, typer.Option("--max-straggler-wait", help="Most exposed waiting for late ranks, of step time.")
+    ] = None,
+    min_overlap: Annotated[
+        str | None, typer.Option("--min-overlap", help="Least communication hidden, of communication time.")
+    ] = None,
+    limit: Annotated[
+        list[str] | None,
+        typer.Option("--limit", help="'KEY<=VALUE' on any number of the JSON report; may be repeated."),
+    ] = None,
+    github: Annotated[bool, typer.Option("--github", help="Also print annotations for GitHub Actions.")] = False,
+    html: Annotated[
+        Path | None, typer.Option("-o", "--html", help="Where to write the HTML report [reports/NAME.html].")
+    ] = None,
+    no_html: Annotated[bool, typer.Option("--no-html", help="Write no HTML report.")] = False,
+    json: Annotated[str | None, typer.Option("--json", help="Write the report as JSON; - is standard output.")] = None,
+    markdown: Annotated[Path | None, typer.Option("--markdown", help="Write the summary as Markdown.")] = None,
+    no_calls: Annotated[bool, typer.Option("--no-calls", help="Leave single calls out of the JSON.")] = False,
+    steps: Annotated[str | None, typer.Option("--steps", help="Only these steps, such as 4-6 or 4,9.")] = None,
+    comm_pattern: Annotated[
+        list[str] | None,
+        typer.Option("--comm-pattern", help="Regular expression of kernels that communicate; may be repeated."),
+    ] = None,
+    only: Annotated[str | None, typer.Option("--only", help="Only files that match this glob.")] = None,
+    jobs: Annotated[int | None, typer.Option("--jobs", "-j", min=1, help="Worker processes [cores].")] = None,
+    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
+) -> int:
+    """Fail when a run communicates more than it may: exit code 1, and one line per limit that is exceeded.
+
+    Shares are given as 0.15 or 15%; exactly at the limit passes. Limits also come from [tool.commprof] in
+    pyproject.toml, under the names of the options.
+
+    Example: commprof check runs/ddp --max-exposed 15% --min-overlap 60%
+    """
+    from commprof.cli.analyze import report_name, report_on
+    from commprof.settings import load_settings
+
+    if no_html and html is not None:
+        raise UsageError("--no-html and --html contradict each other")
+    settings = load_settings()
+    given = {"max-exposed": max_exposed, "max-straggler-wait": max_straggler_wait, "min-overlap": min_overlap}
+    limits = wanted_limits({name: value for name, value in given.items() if value is not None}, limit or [], settings)
+    report = report_on(
+        paths,
+        html=None if no_html else html or Path("reports") / f"{report_name(paths)}.html",
+        json=json,
+        markdown=markdown,
+        calls=not no_calls,
+        steps=steps,
+        comm_patterns=comm_pattern or list(settings.comm_patterns),
+        only=only,
+        jobs=jobs,
+        limits=limits,
+    )
+    return _outcome(report, github)
+
+
+def wanted_limits(named: dict[str, str], texts: list[str], settings: Settings) -> list[Limit]:
+    """Limits of the command line and of the project; the command line's replaces the project's on the same number.
+
+    Raises ``UsageError`` for one that makes no sense, and where there is none.
+    """
+    from commprof.report.limits import named_limit, parse_limit
+
+    chosen: dict[tuple[str, str], Limit] = {}
+    try:
+        listed = [named_limit(*pair) for pair in settings.named_limits] + [parse_limit(t) for t in settings.limits]
+    except UsageError as error:
+        raise UsageError(f"{settings.source}: {error.message}", hint=error.hint) from None
+    listed += [named_limit(*pair) for pair in named.items()] + [parse_limit(text) for text in texts]
+    for entry in listed:
+        chosen[entry.key, entry.sign[0]] = entry
+    if not chosen:
+        raise UsageError("no limit to check", hint="give --max-exposed 15% or [tool.commprof] in pyproject.toml")
+    return list(chosen.values())
+
+
+def _outcome(report: dict[str, Any], github: bool) -> int:
+    """Exit code 1 where a limit is exceeded, else 0; raises ``CannotAnswer`` where the trace cannot tell."""
+    from commprof.report.limits import check_line
+    from commprof.report.terminal import of_what
+
+    rows = report["checks"]
+    failed = [check_line(row, of_what(report)) for row in rows if row["ok"] is False]
+    unanswered = [check_line(row, of_what(report)) for row in rows if row["ok"] is None]
+    for line in failed:
+        print(f"commprof: {line}", file=sys.stderr)
+    if github:
+        for kind, lines in (("error", failed), ("warning", unanswered)):
+            for line in lines:
+                print(f"::{kind} title=commprof check::{_escaped(line)}", file=sys.stderr)
+    if failed:
+        for line in unanswered:
+            print(f"commprof: {line}", file=sys.stderr)
+        return 1
+    if unanswered:
+        raise CannotAnswer(f"{report['input']['path']}: {'; '.join(unanswered)}", hint=_why(report))
+    return 0
+
+
+def _why(report: dict[str, Any]) -> str:
+    if not report["groups"]:
+        return "no communication was found"
+    return "give the traces of all ranks" if len(report["input"]["ranks"]) == 1 else "the report says null there"
+
+
+def _escaped(line: str) -> str:
+    """A line as GitHub's workflow commands want it."""
+    return line.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
