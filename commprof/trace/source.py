@@ -13,9 +13,9 @@ from typing import IO, Any
 
 from commprof.errors import InputRefused
 
-BLOCK_BYTES = 8 << 20
+BLOCK_BYTES = 4 << 20
 _READ_BYTES = 1 << 20
-_PIECE_BYTES = 2 << 20
+_PIECE_BYTES = 1 << 20
 """What one call may decompress to: a megabyte of zeros packed is a gigabyte."""
 
 _ZSTD_BYTES = 1 << 10
