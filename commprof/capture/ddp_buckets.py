@@ -7,6 +7,7 @@ parameters are searched for, in which case the first layout stays.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -18,11 +19,14 @@ from commprof.manifest import Bucket, DdpModule, Layout
 _NOT_OPTIONS = ("_time", "_start", "_end", "bucket_sizes", "_indices", "iteration", "num_buckets_reduced")
 
 
-def describe_ddp(model: Any) -> tuple[DdpModule, ...]:
-    """Every DistributedDataParallel module in ``model``: the module itself, wrapped, compiled or nested."""
-    if not isinstance(model, torch.nn.Module):
-        return ()
-    found = [(name, part) for name, part in model.named_modules() if isinstance(part, DistributedDataParallel)]
+def describe_ddp(modules: Iterable[tuple[str, torch.nn.Module]]) -> tuple[DdpModule, ...]:
+    """Every DistributedDataParallel module below ``modules``: a module itself, wrapped, compiled or nested."""
+    found = [
+        (name, part)
+        for prefix, module in modules
+        for name, part in module.named_modules(prefix=prefix)
+        if isinstance(part, DistributedDataParallel)
+    ]
     return tuple(_describe(name, ddp) for name, ddp in found)
 
 

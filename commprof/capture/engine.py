@@ -7,7 +7,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from commprof.manifest import DdpModule, FlightEntry, ProcessGroup, RankSource
+from commprof.manifest import (
+    DdpModule,
+    FlightEntry,
+    FsdpUnit,
+    Mesh,
+    Optimizer,
+    Parameters,
+    Pipeline,
+    Placement,
+    ProcessGroup,
+    RankSource,
+)
 
 
 @dataclass(frozen=True)
@@ -32,6 +43,12 @@ class RunFacts:
     nccl_version: str | None = None
     device: str | None = None
     ddp: tuple[DdpModule, ...] = ()
+    parameters: Parameters | None = None
+    fsdp: tuple[FsdpUnit, ...] = ()
+    meshes: tuple[Mesh, ...] = ()
+    placements: tuple[Placement, ...] = ()
+    pipeline: Pipeline | None = None
+    optimizers: tuple[Optimizer, ...] = ()
     flight: tuple[FlightEntry, ...] = ()
     notes: tuple[str, ...] = ()
 

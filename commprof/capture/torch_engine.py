@@ -16,6 +16,10 @@ from commprof.capture.ddp_buckets import describe_ddp
 from commprof.capture.descriptions import mend_descriptions, need_mending
 from commprof.capture.engine import RunFacts, Whereabouts
 from commprof.capture.flight import flight_entries
+from commprof.capture.fsdp_units import describe_fsdp
+from commprof.capture.inventory import Inventory, take_inventory
+from commprof.capture.layout import describe_meshes, describe_optimizers, describe_pipeline, describe_placements
+from commprof.capture.parameters import count_parameters
 from commprof.capture.process_groups import whereabouts
 from commprof.capture.rivals import RivalWatch, another_records, another_warms_up
 
@@ -47,12 +51,19 @@ class TorchEngine:
     def facts(self, model: Any, start_ns: int, stop_ns: int) -> RunFacts:
         notes: list[str] = []
         cuda = torch.cuda.is_available()
+        found = _attempt(lambda: take_inventory(model), Inventory(), "model", notes)
         return RunFacts(
             torch_version=str(torch.__version__),
             cuda_version=torch.version.cuda,
             nccl_version=_attempt(_nccl_version, None, "NCCL version", notes) if cuda else None,
             device=_attempt(torch.cuda.get_device_name, None, "device name", notes) if cuda else None,
-            ddp=_attempt(lambda: describe_ddp(model), (), "DDP buckets", notes),
+            ddp=_attempt(lambda: describe_ddp(found.modules), (), "DDP buckets", notes),
+            parameters=_attempt(lambda: count_parameters(found.modules), None, "parameters", notes),
+            fsdp=_attempt(lambda: describe_fsdp(found.modules), (), "FSDP units", notes),
+            meshes=_attempt(lambda: describe_meshes(found.meshes), (), "device meshes", notes),
+            placements=_attempt(lambda: describe_placements(found.modules), (), "placements", notes),
+            pipeline=_attempt(lambda: describe_pipeline(found.stages, found.schedules), None, "pipeline", notes),
+            optimizers=_attempt(lambda: describe_optimizers(found.optimizers), (), "optimizers", notes),
             flight=_attempt(lambda: flight_entries(start_ns, stop_ns), (), "Flight Recorder", notes),
             notes=tuple(notes),
         )
