@@ -33,6 +33,7 @@ class _Launched:
     """One ``c10d::*`` operator and how many of its gloo spans have not been seen yet."""
 
     start: int
+    thread: int
     facts: CallFacts
     pieces: int
     remaining: int
@@ -76,6 +77,8 @@ def gloo_calls(rank: RankTrace) -> Calls:
             [end],
             stream=int(spans.tid[row]),
             launched=NOT_LAUNCHED if operator is None else operator.start,
+            issued=NOT_LAUNCHED if operator is None else operator.start,
+            thread=0 if operator is None else operator.thread,
             has_metadata=facts.elements_in is not None,
         )
         calls.append(call)
@@ -88,6 +91,7 @@ def _launched_operators(rank: RankTrace) -> dict[str, list[_Launched]]:
     """Operators in order of launch, by gloo's own word for what they become (a reduce-scatter runs as all-reduce)."""
     table = rank.operators
     rows = np.flatnonzero(np.isin(table.name, _codes(rank, ("c10d::",))))
+    thread = thread_keys(table.pid, table.tid)
     waiting: dict[str, list[_Launched]] = defaultdict(list)
     for row in rows[np.argsort(table.start[rows], kind="stable")].tolist():
         name = rank.names[table.name[row]]
@@ -96,7 +100,7 @@ def _launched_operators(rank: RankTrace) -> dict[str, list[_Launched]]:
         # The list form of a reduce-scatter becomes one all-reduce per chunk, as many as there are ranks.
         pieces = (rank.world_size or 1) if name == "c10d::reduce_scatter_" else 1
         runs_as = "all_reduce" if facts.operation == "reduce_scatter" else facts.operation
-        waiting[runs_as].append(_Launched(int(table.start[row]), facts, pieces, pieces))
+        waiting[runs_as].append(_Launched(int(table.start[row]), int(thread[row]), facts, pieces, pieces))
     return waiting
 
 
