@@ -12,6 +12,7 @@ import typer
 
 from commprof.cli.analyze import analyze
 from commprof.cli.check import check
+from commprof.cli.compare import compare
 from commprof.cli.demo import demo
 from commprof.cli.doctor import doctor
 from commprof.cli.synth import synth
@@ -29,6 +30,7 @@ app = typer.Typer(
 )
 app.command()(analyze)
 app.command()(check)
+app.command()(compare)
 app.command()(demo)
 app.command()(synth)
 app.command()(doctor)

@@ -17,6 +17,7 @@ NAMED = {
     "max-exposed": ("overall.comm_share", "<="),
     "max-straggler-wait": ("overall.wait_share", "<="),
     "min-overlap": ("overall.overlap_ratio", ">="),
+    "max-slowdown": ("split.change_share", "<="),
 }
 """The limits with an option of their own: which number, and on which side of the limit it may be."""
 

@@ -13,6 +13,7 @@ from commprof.analysis.combine import ranks_text, unclassified_kernels
 from commprof.analysis.model import Analysis, RankAnalysis
 from commprof.diagnosis.model import Diagnosis
 from commprof.report.rows import call_rows, exposure_rows, group_rows, overall_row, rank_row
+from commprof.report.step_rows import per_step_rows
 from commprof.version import __version__
 
 SCHEMA = "commprof.report/1"
@@ -42,6 +43,7 @@ def build_report(analysis: Analysis, diagnosis: Diagnosis) -> dict[str, Any]:
         "input": _input(analysis),
         "ranks": [rank_row(rank, device, origin) for rank in analysis.ranks for device in rank.devices],
         "overall": overall_row(analysis),
+        "per_step": per_step_rows(analysis),
         "collectives": call_rows(analysis, origin),
         "groups": group_rows(analysis),
         "buckets": [],

@@ -1,0 +1,133 @@
+"""``commprof compare``: what changed between two runs, and whether it is more than noise."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from commprof.errors import CannotAnswer, InputRefused, UsageError
+
+_HEAD_BYTES = 512
+_KIND = b'"schema": "commprof.report/'
+
+
+def compare(
+    base: Annotated[str, typer.Argument(help="The run to compare with: a trace, a capture folder, or a JSON report.")],
+    new: Annotated[str, typer.Argument(help="The run that may be better or worse: alike.")],
+    html: Annotated[
+        Path | None, typer.Option("-o", "--html", help="Where to write the HTML [reports/NEW-against-BASE.html].")
+    ] = None,
+    no_html: Annotated[bool, typer.Option("--no-html", help="Write no HTML.")] = False,
+    json: Annotated[
+        str | None, typer.Option("--json", help="Write the comparison as JSON; - is standard output.")
+    ] = None,
+    max_slowdown: Annotated[
+        str | None,
+        typer.Option("--max-slowdown", help="Exit 1 if a step is slower by more than this share, and noise."),
+    ] = None,
+    comm_pattern: Annotated[
+        list[str] | None,
+        typer.Option("--comm-pattern", help="Regular expression of kernels that communicate; may be repeated."),
+    ] = None,
+    jobs: Annotated[int | None, typer.Option("--jobs", "-j", min=1, help="Worker processes [cores].")] = None,
+    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
+) -> int:
+    """Say what changed between two runs: step time, split, groups, buckets, findings; differences against noise.
+
+    Example: commprof compare runs/before runs/after --max-slowdown 5%
+    """
+    from commprof.cli.analyze import report_name
+    from commprof.report.compare_view import compare as compared
+    from commprof.report.limits import named_limit
+    from commprof.report.write import json_text, refuse_clashes, write_bytes
+    from commprof.settings import load_settings
+
+    if no_html and html is not None:
+        raise UsageError("--no-html and --html contradict each other")
+    gate = None if max_slowdown is None else named_limit("max-slowdown", max_slowdown).threshold
+    patterns = comm_pattern or list(load_settings().comm_patterns)
+    name = f"{report_name([new])}-against-{report_name([base])}"
+    target = None if no_html else html or Path("reports") / f"{name}.html"
+    refuse_clashes([target, None if json == "-" else json], [base, new])
+    comparison = compared(*(_report(path, patterns, jobs) for path in (base, new)))
+    if gate is not None and comparison["comparable"]:
+        comparison["checks"] = [_gate(comparison, gate)]
+    _show(comparison, to_errors=json == "-")
+    if json == "-":
+        sys.stdout.write(json_text(comparison).decode())
+    elif json is not None:
+        write_bytes(json_text(comparison), json)
+    if target is not None:
+        from commprof.report.compare_html import write_comparison
+
+        write_comparison(comparison, target)
+        print(f"\nReport: {target}", file=sys.stderr if json == "-" else sys.stdout)
+    if not comparison["comparable"]:
+        raise CannotAnswer(f"{base} and {new}: not comparable: {comparison['reason']}")
+    return _outcome(comparison)
+
+
+def _report(path: str, patterns: list[str], jobs: int | None) -> dict[str, Any]:
+    """The report of a run, or the one that an earlier ``--json`` wrote."""
+    from commprof.analysis.run import analyze
+    from commprof.diagnosis.verdict import diagnose
+    from commprof.report.view import build_report
+
+    kept = _kept_report(path)
+    if kept is not None:
+        return kept
+    analysis = analyze(path, comm_patterns=patterns, jobs=jobs)
+    for warning in analysis.warnings:
+        print(f"commprof: warning: {warning}", file=sys.stderr)
+    return build_report(analysis, diagnose(analysis))
+
+
+def _kept_report(path: str) -> dict[str, Any] | None:
+    """A JSON report; ``None`` for any other input."""
+    import msgspec
+
+    from commprof.report.view import SCHEMA
+
+    place = Path(path)
+    if not path.endswith(".json") or not place.is_file():
+        return None
+    try:
+        with place.open("rb") as stream:
+            if _KIND not in stream.read(_HEAD_BYTES):
+                return None
+        report = msgspec.json.decode(place.read_bytes())
+    except (OSError, msgspec.DecodeError) as error:
+        raise InputRefused(f"{path}: not a report: {error}") from None
+    if not isinstance(report, dict) or report.get("schema") != SCHEMA or "per_step" not in report:
+        raise InputRefused(f"{path}: a report of another version of commprof", hint="analyse its traces again")
+    return report
+
+
+def _gate(comparison: dict[str, Any], threshold: float) -> dict[str, Any]:
+    step = comparison["split"][0]
+    share = step["change_share"]
+    ok = None if share is None else share <= threshold or step["significant"] is False
+    return {"limit": "max-slowdown", "threshold": threshold, "value": share, "ok": ok}
+
+
+def _show(comparison: dict[str, Any], *, to_errors: bool) -> None:
+    from commprof.cli.output import Output
+    from commprof.report.compare_text import print_comparison
+
+    print_comparison(comparison, Output(stderr=to_errors, highlight=False))
+
+
+def _outcome(comparison: dict[str, Any]) -> int:
+    from commprof.units import format_share
+
+    for row in comparison["checks"]:
+        if row["ok"] is False:
+            slower, allowed = format_share(row["value"]), format_share(row["threshold"])
+            print(f"commprof: max-slowdown: {slower} of the base step is above the limit of {allowed}", file=sys.stderr)
+            return 1
+        if row["ok"] is None:
+            raise CannotAnswer("max-slowdown: the length of a step is not known")
+    return 0
