@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from commprof.analysis.attribution import Pieces
 from commprof.intervals import Int64Array
 
 NOWHERE = -1
@@ -22,6 +23,8 @@ CAUSES = (
 """Why communication is exposed, in the words of the report."""
 
 UNKNOWN_CAUSE = CAUSES.index("unknown")
+HOST_BOUND = CAUSES.index("host-bound")
+PEER_WAIT = CAUSES.index("peer-wait")
 
 
 @dataclass(slots=True, eq=False)
@@ -50,6 +53,23 @@ class PieceCauses:
     cause: NDArray[np.int8]
     host: Int64Array
     wait: Int64Array
+
+
+def cause_sums(
+    causes: PieceCauses, pieces: Pieces, key: Int64Array, size: int, rows: Int64Array | None = None
+) -> Int64Array:
+    """Exposed nanoseconds by a key of the pieces (such as their call) and by cause, shape ``(size, causes)``.
+
+    ``rows`` are the pieces to count, by default all; their keys lie in ``[0, size)``.
+    """
+    rows = np.arange(len(pieces)) if rows is None else rows
+    host, wait = causes.host[rows], causes.wait[rows]
+    sums = np.zeros((size, len(CAUSES)), np.int64)
+    key = key[rows]
+    np.add.at(sums, (key, HOST_BOUND), host)
+    np.add.at(sums, (key, PEER_WAIT), wait)
+    np.add.at(sums, (key, causes.cause[rows]), pieces.ns[rows] - host - wait)
+    return sums
 
 
 def no_places(calls: int) -> CallPlaces:

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import fields
 
 import numpy as np
 
-from commprof.analysis.attribution import Activity, Pieces, attribute
 from commprof.analysis.devices import cpu_work, device_work
 from commprof.analysis.hostbound import host_bound
-from commprof.analysis.model import CallShares, Coverage, DeviceAnalysis, RankAnalysis, Step
-from commprof.analysis.places import no_causes, no_places
-from commprof.analysis.rollup import ExposureRow, exposure_rows, kernels_of
+from commprof.analysis.model import Coverage, DeviceAnalysis, RankAnalysis, Step
+from commprof.analysis.scene import DeviceScene, Scene
 from commprof.analysis.selection import StepSelection
+from commprof.analysis.shares import Shares
 from commprof.analysis.split import Splitter
 from commprof.analysis.timeline import timeline
+from commprof.analysis.where import locate
 from commprof.analysis.windows import Marks, Windows, find_windows, incomplete_steps, optimizer_marks, step_marks
 from commprof.analysis.work import Work
 from commprof.errors import CannotAnswer
@@ -83,29 +82,28 @@ def _measure(
 ) -> RankAnalysis:
     incomplete = incomplete_steps(rank, marks)
     blocking = _blocking_rows(rank)
-    shares = _Shares(calls, marks)
-    devices = []
-    lanes = []
+    shares = Shares(calls, marks)
+    devices, scenes = [], []
     for work in works:
         windows = find_windows(work, marks)
         if steps is not None:
             windows = steps.apply(windows, rank.file.path)
         linked = bool((work.compute_launch != NOT_LAUNCHED).any())
-        splitter = Splitter(work, host_bound(work, rank.runtime, blocking) if linked else None)
-        devices.append(_device(work, windows, splitter, incomplete, cut_step))
-        shares.add(work, windows)
-        if with_timeline:
-            lanes.append(timeline(rank, work, windows, calls, shares.exposed))
-    first = min(int(work.all_start.min()) for work in works)
+        scene = DeviceScene(work, windows, host_bound(work, rank.runtime, blocking) if linked else None)
+        scenes.append(scene)
+        devices.append(_device(work, windows, Splitter(work, scene.host), incomplete, cut_step))
+        shares.add(scene)
     found = shares.result()
+    located = locate(Scene(rank, marks, calls, found, scenes, not len(rank.device)))
+    lanes = [timeline(rank, s.work, s.windows, calls, found.exposed) for s in scenes] if with_timeline else []
     return RankAnalysis(
         file=rank.file,
         base_ns=rank.base_ns,
-        first_ns=first,
+        first_ns=min(int(work.all_start.min()) for work in works),
         devices=devices,
         calls=calls,
         shares=found,
-        exposure=shares.rows,
+        exposure=shares.rows(located.places),
         coverage=coverage,
         timeline=lanes,
         on_cpu=not len(rank.device),
@@ -115,8 +113,8 @@ def _measure(
         patterns_used=patterns_used,
         warnings=rank.warnings,
         optimizer_marks=optimizer_marks(rank, marks),
-        places=no_places(len(calls)),
-        causes=no_causes(len(found.pieces)),
+        places=located.places,
+        causes=located.causes,
     )
 
 
@@ -132,61 +130,6 @@ def _device(
     ]
     marks = [window.mark for window in windows.windows]
     return DeviceAnalysis(work.device, windows.kind, whole, steps, marks, windows.without, windows.main_stream)
-
-
-class _Shares:
-    """Collects the shares of the calls of all devices of a rank."""
-
-    def __init__(self, calls: Calls, marks: Marks) -> None:
-        count = len(calls)
-        self._calls = calls
-        self._marks = marks
-        self.exposed = np.zeros(count, np.int64)
-        self._sole = np.zeros(count, np.int64)
-        self._touched = np.zeros(count, np.int64)
-        self._step = np.full(count, -1, np.int64)
-        self.rows: list[ExposureRow] = []
-        self._parts: list[tuple[Int64Array, Int64Array, Int64Array]] = []
-        self._pieces: list[Pieces] = []
-        self._names = list(marks.names)
-
-    def add(self, work: Work, windows: Windows) -> None:
-        calls = self._calls
-        if not windows.windows or windows.kind == "none":
-            self._names = [window.name for window in windows.windows]
-        mine = np.flatnonzero((calls.device == work.device) & ~calls.fused)
-        kernels = kernels_of(calls, mine)
-        owner = np.repeat(np.arange(len(mine)), calls.last[mine] - calls.first[mine])
-        activity = Activity(owner, calls.kernel_start[kernels], calls.kernel_end[kernels], len(mine))
-        start = np.array([window.start for window in windows.windows], np.int64)
-        end = np.array([window.end for window in windows.windows], np.int64)
-        found = attribute(
-            activity, work.compute, work.compute_start, np.concatenate([work.all_start, work.all_end]), start, end
-        )
-        self.exposed[mine], self._sole[mine], self._touched[mine] = found.exposed, found.sole, found.touched
-        self.rows += exposure_rows(calls, mine, found, work.compute, windows, work.device)
-        index = np.array([max(window.mark, 0) for window in windows.windows], np.int64)
-        self._parts.append((mine[found.part_call], index[found.part_window], found.part_ns))
-        pieces = found.pieces
-        step = np.where(pieces.window >= 0, np.append(index, -1)[pieces.window], -1)
-        self._pieces.append(Pieces(mine[pieces.call], step, pieces.start, pieces.end, pieces.ns))
-        self._label(np.flatnonzero(calls.device == work.device), start, end, index)
-
-    def _label(self, calls: Int64Array, start: Int64Array, end: Int64Array, index: Int64Array) -> None:
-        """The step of the launch, else the window that holds the start."""
-        launched = self._calls.launched[calls]
-        step = np.where(launched == NOT_LAUNCHED, -1, self._marks.step_of(launched)) if len(self._marks.start) else -1
-        begin = self._calls.start[calls]
-        place = np.searchsorted(start, begin, side="right") - 1
-        inside = (place >= 0) & (begin < end[np.maximum(place, 0)]) if len(start) else np.zeros(len(begin), np.bool_)
-        by_window = np.where(inside, index[np.maximum(place, 0)], -1) if len(start) else np.full(len(begin), -1)
-        self._step[calls] = np.where(np.asarray(step) >= 0, step, by_window)
-
-    def result(self) -> CallShares:
-        call, step, ns = (np.concatenate(parts) for parts in zip(*self._parts, strict=True))
-        names = (field.name for field in fields(Pieces))
-        pieces = Pieces(*(np.concatenate([getattr(part, name) for part in self._pieces]) for name in names))
-        return CallShares(self.exposed, self._sole, self._touched, self._step, call, step, ns, self._names, pieces)
 
 
 def _blocking_rows(rank: RankTrace) -> Int64Array:

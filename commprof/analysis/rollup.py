@@ -1,13 +1,17 @@
-"""Exposed time added up by operation, process group and stream; every roll-up adds up to the window's exposed time."""
+"""Exposed time added up by operation, process group, stream, phase, module and bucket.
+
+Every roll-up adds up to the exposed time of its window: it sums the parts that the calls have inside the window.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 
 from commprof.analysis.attribution import Attribution
+from commprof.analysis.places import CallPlaces
 from commprof.analysis.windows import Windows
 from commprof.intervals import Int64Array, IntervalSet, union
 from commprof.trace.model import Calls
@@ -18,7 +22,8 @@ class ExposureRow:
     """Communication of one kind in one window.
 
     ``comm_ns`` is the union of its kernels there, ``hidden_ns`` the part under compute; ``exposed_ns`` the sum of the
-    shares of its calls. ``key`` is an index into ``OPERATIONS``, a local group (-1 unknown) or a stream, by ``by``.
+    shares of its calls. ``key`` is by ``by`` an index into ``OPERATIONS``, a local group, a stream, an index into
+    ``PHASES`` or into the modules of the rank, or the number of a bucket; -1 (of a stream: never) where unknown.
     """
 
     step: str
@@ -32,19 +37,25 @@ class ExposureRow:
 
 
 def exposure_rows(
-    calls: Calls, mine: Int64Array, found: Attribution, compute: IntervalSet, windows: Windows, device: int
+    calls: Calls, places: CallPlaces, mine: Int64Array, found: Attribution, compute: IntervalSet, windows: Windows
 ) -> Iterator[ExposureRow]:
-    """Rows for every window of one device; ``mine`` are its calls, in the order of the attribution."""
+    """Rows for every window of one device; ``mine`` are its calls, in the order of the attribution.
+
+    A roll-up in which nothing is known of any call is left out.
+    """
     start = np.array([window.start for window in windows.windows], np.int64)
     end = np.array([window.end for window in windows.windows], np.int64)
-    keys: dict[str, Callable[[Calls], Int64Array]] = {
-        "op": lambda c: c.operation.astype(np.int64),
-        "group": lambda c: c.group.astype(np.int64),
-        "stream": lambda c: c.stream,
-    }
-    for by, key_of in keys.items():
-        key = key_of(calls)[mine]
-        for value in np.unique(key).tolist():
+    keys = {
+        "op": calls.operation, "group": calls.group, "stream": calls.stream, "phase": places.phase,
+        "module": places.module, "bucket": places.bucket,
+    }  # fmt: skip
+    device = int(calls.device[mine[0]]) if len(mine) else 0
+    for by, column in keys.items():
+        key = column[mine].astype(np.int64)
+        values = np.unique(key)
+        if by in ("module", "bucket") and not (values >= 0).any():
+            continue
+        for value in values.tolist():
             chosen = mine[key == value]
             kernels = kernels_of(calls, chosen)
             pieces = union(calls.kernel_start[kernels], calls.kernel_end[kernels])

@@ -9,6 +9,7 @@ import numpy as np
 
 from commprof.analysis.model import Analysis, DeviceAnalysis, RankAnalysis, Split
 from commprof.analysis.steps import Unit, mean, period_of, units
+from commprof.report.where_rows import placed
 from commprof.trace.model import NO_ID, NOT_LAUNCHED, SOURCES, UNKNOWN_SIZE
 from commprof.trace.operations import OPERATIONS, bus_factor
 
@@ -93,6 +94,7 @@ def _calls_of(rank: RankAnalysis, groups: list[int], analysis: Analysis, origin:
     ):
         by_step[call][shares.step_names[step]] = ns
     main = {device.device: device.compute_stream for device in rank.devices}
+    where = placed(rank)
     columns = zip(
         calls.operation.tolist(), calls.group.tolist(), calls.group_size.tolist(), calls.sequence.tolist(),
         calls.dtype.tolist(), calls.size_bytes.tolist(), calls.start.tolist(), calls.duration.tolist(),
@@ -132,8 +134,7 @@ def _calls_of(rank: RankAnalysis, groups: list[int], analysis: Analysis, origin:
                 "busbw_gbps": None,
                 "stream": stream,
                 "kind_source": SOURCES[source],
-                "bucket": None,
-                "phase": None,
+                **where[index],
                 "group_id": group,
                 "peer": None if peer == NO_ID else peer,
                 "root": None if root == NO_ID else root,
@@ -147,11 +148,7 @@ def _calls_of(rank: RankAnalysis, groups: list[int], analysis: Analysis, origin:
                 "sole_ns": sole,
                 "touched_ns": touched,
                 "hidden_ns": duration - touched,
-                "hidden_by": None,
-                "module": None,
                 "on_compute_stream": stream == main.get(device) and not rank.on_cpu,
-                "cause": None,
-                "flag": None,
                 "match": None,
                 "members_missing": None,
                 "bound": False,
@@ -224,31 +221,3 @@ def _group_row(analysis: Analysis, group: int, operation: str, entry: dict[str, 
         "calls_without_size": entry["unsized"],
         **dict.fromkeys(empty),
     }
-
-
-def exposure_rows(analysis: Analysis) -> list[dict[str, Any]]:
-    """Roll-ups by operation, group and stream; the rows of one ``by`` add up to ``exposed_comm_ns`` of the step."""
-    return [
-        {
-            "rank": rank.rank,
-            "device": row.device,
-            "step": row.step,
-            "by": row.by,
-            "name": _exposure_name(row.by, row.key, groups, analysis),
-            "group_id": groups[row.key] if row.by == "group" and row.key >= 0 else None,
-            "calls": row.calls,
-            "comm_ns": row.comm_ns,
-            "hidden_ns": row.hidden_ns,
-            "exposed_ns": row.exposed_ns,
-        }
-        for rank, groups in zip(analysis.ranks, analysis.group_of, strict=True)
-        for row in rank.exposure
-    ]
-
-
-def _exposure_name(by: str, key: int, groups: list[int], analysis: Analysis) -> str | None:
-    if by == "op":
-        return OPERATIONS[key]
-    if by == "stream":
-        return str(key)
-    return analysis.groups[groups[key]].name if key >= 0 else None

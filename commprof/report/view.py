@@ -12,8 +12,9 @@ from typing import Any
 from commprof.analysis.combine import ranks_text, unclassified_kernels
 from commprof.analysis.model import Analysis, RankAnalysis
 from commprof.diagnosis.model import Diagnosis
-from commprof.report.rows import call_rows, exposure_rows, group_rows, overall_row, rank_row
+from commprof.report.rows import call_rows, group_rows, overall_row, rank_row
 from commprof.report.step_rows import per_step_rows
+from commprof.report.where_rows import exposure_rows
 from commprof.version import __version__
 
 SCHEMA = "commprof.report/1"
