@@ -16,7 +16,11 @@ _ROOTED = frozenset({"broadcast", "reduce", "gather", "scatter"})
 
 @dataclass(frozen=True, slots=True)
 class CallFacts:
-    """One call as some event describes it; ``None`` is what that event does not say."""
+    """One call as some event describes it; ``None`` is what that event does not say.
+
+    ``peer`` is a global rank, ``peer_place`` and ``root_place`` are places in the group. ``parts`` are the calls
+    that one kernel carries out together.
+    """
 
     operation: str
     elements_in: int | None = None
@@ -28,9 +32,11 @@ class CallFacts:
     group_size: int | None = None
     sequence: int | None = None
     peer: int | None = None
-    root: int | None = None
     given: Shown | None = None
     got: Shown | None = None
+    peer_place: int | None = None
+    root_place: int | None = None
+    parts: tuple[CallFacts, ...] = ()
 
     def exchange(self, group_size: int | None) -> Exchange:
         """What the rank gives and gets in an all-to-all over a group of that size."""
@@ -45,22 +51,24 @@ def from_metadata(args: Args) -> CallFacts:
     """From the collective metadata of a kernel or of a ``record_param_comms`` operator (2023 and later)."""
     operation = operation_of(str(args.collective))
     name = args.group_name if args.group_name is not None else args.group_number
-    rooted = operation in _ROOTED
+    # "Rank" is the root of a rooted call, the peer of a send or receive, else the rank itself: a place in the group.
+    place = number(args.rank)
     return CallFacts(
         operation=operation,
-        elements_in=_count(args.in_nelems if args.in_nelems is not None else args.in_nelems_2023),
-        elements_out=_count(args.out_nelems if args.out_nelems is not None else args.out_nelems_2023),
+        elements_in=number(args.in_nelems if args.in_nelems is not None else args.in_nelems_2023),
+        elements_out=number(args.out_nelems if args.out_nelems is not None else args.out_nelems_2023),
         dtype=args.dtype if isinstance(args.dtype, str) else None,
         group_name=None if name is None else str(name),
         group_description=args.group_description if isinstance(args.group_description, str) else None,
-        group_ranks=args.group_ranks,
-        group_size=_count(args.group_size) or None,
-        sequence=_count(args.sequence),
-        # These two are global ranks already; "Rank" would be the peer's place in the group.
-        peer=_count(
+        group_ranks=str(args.group_ranks) if isinstance(args.group_ranks, list) else args.group_ranks,
+        group_size=number(args.group_size) or None,
+        sequence=number(args.sequence),
+        # These two are global ranks already.
+        peer=number(
             args.destination_rank if operation == "send" else args.source_rank if operation == "recv" else None
         ),
-        root=_count(args.rank) if rooted else None,
+        peer_place=place if operation in ("send", "recv") else None,
+        root_place=place if operation in _ROOTED else None,
         given=shown_splits(args.in_split) if operation == "all_to_all" else None,
         got=shown_splits(args.out_split) if operation == "all_to_all" else None,
     )
@@ -95,7 +103,8 @@ def from_dims(name: str, args: Args) -> CallFacts:
     return CallFacts(operation, sizes[0] if sizes else None, None, dtype)
 
 
-def _count(value: Any) -> int | None:
+def number(value: Any) -> int | None:
+    """A count or id from a number or its text; ``None`` for anything that is none."""
     if isinstance(value, str) and len(value) < 20 and value.isascii() and value.strip().isdigit():
         value = int(value)
     if isinstance(value, float) and value.is_integer():

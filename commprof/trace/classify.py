@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,8 +13,8 @@ from numpy.typing import NDArray
 from commprof.errors import UsageError
 from commprof.intervals import Int64Array
 from commprof.trace.kernel_names import rule_for
-from commprof.trace.links import NONE, index_spans, rows_launched_under, thread_keys
-from commprof.trace.model import COMM, COMPUTE, COPY, RankTrace
+from commprof.trace.links import NONE, index_spans, launching_operators, thread_keys
+from commprof.trace.model import COMM, COMPUTE, COPY, NO_ID, RankTrace
 from commprof.trace.operations import is_call
 
 PARAM_COMMS = "record_param_comms"
@@ -30,7 +31,7 @@ class Classification:
     """Kinds of the device events of one rank; every array has the length of its device table.
 
     ``unnamed`` are kernels that no rule named, ``fused`` compute with communication inside, ``sync`` communication
-    that does nothing but wait. ``operator`` maps a row to the ``record_param_comms`` row that launched it.
+    that does nothing but wait. ``operator`` is the ``record_param_comms`` row that launched an event, or ``NONE``.
     """
 
     kind: NDArray[np.int8]
@@ -39,7 +40,7 @@ class Classification:
     unnamed: NDArray[np.bool_]
     by_pattern: NDArray[np.bool_]
     possible_comm: NDArray[np.bool_]
-    operator: dict[int, int] = field(default_factory=dict)
+    operator: Int64Array
     patterns_used: set[str] = field(default_factory=set)
 
 
@@ -58,27 +59,27 @@ def classify(rank: RankTrace, launches: Int64Array, patterns: Sequence[re.Patter
     """Decide the kind of every device event (``spec``: section 1, work on a rank)."""
     device = rank.device
     result = _by_name(rank)
-    wanted = _param_comms_rows(rank)
-    result.operator = rows_launched_under(wanted, rank.operators, device, rank.runtime, launches)
-    for row in result.operator:
-        if not device.is_copy_row[row] or "memcpy" in rank.names[device.name[row]].lower():
-            _set_comm(result, row)
+    result.operator = launching_operators(call_operators(rank), rank.operators, device, rank.runtime, launches)
+    copies = [code for code, name in enumerate(rank.names) if "memcpy" in name.lower()]
+    _set_comm(result, (result.operator != NONE) & (~device.is_copy_row | np.isin(device.name, copies)))
     _peer_copies(rank, launches, result)
-    for row, args in device.args.items():
-        if args.collective is not None:
-            _set_comm(result, row)
-    for row in np.flatnonzero(result.kind == COMM).tolist():
-        if _group_of_one(rank, result, row):
-            result.kind[row] = COPY if device.is_copy_row[row] else COMPUTE
-            result.sync[row] = False
+    _set_comm(result, np.array([row for row, args in device.args.items() if args.collective is not None], np.int64))
+    alone = np.array([row for row in _comm_rows(result) if _group_of_one(rank, result, row)], np.int64)
+    result.kind[alone] = np.where(device.is_copy_row[alone], COPY, COMPUTE)
+    result.sync[alone] = False
     _by_pattern(rank, patterns, result)
     return result
 
 
-def _set_comm(result: Classification, row: int) -> None:
-    result.kind[row] = COMM
-    result.fused[row] = False
-    result.unnamed[row] = False
+def _set_comm(result: Classification, rows: NDArray[Any]) -> None:
+    result.kind[rows] = COMM
+    result.fused[rows] = False
+    result.unnamed[rows] = False
+
+
+def _comm_rows(result: Classification) -> list[int]:
+    rows: list[int] = np.flatnonzero(result.kind == COMM).tolist()
+    return rows
 
 
 def _by_name(rank: RankTrace) -> Classification:
@@ -102,11 +103,12 @@ def _by_name(rank: RankTrace) -> Classification:
     nothing = np.zeros(len(device), np.bool_)
     return Classification(
         kinds, fused[device.name] & kernel, sync[device.name] & kernel, unnamed[device.name] & kernel,
-        nothing.copy(), nothing.copy(),
+        nothing.copy(), nothing.copy(), np.full(len(device), NONE, np.int64),
     )  # fmt: skip
 
 
-def _param_comms_rows(rank: RankTrace) -> Int64Array:
+def call_operators(rank: RankTrace) -> Int64Array:
+    """Rows of the ``record_param_comms`` operators that are calls."""
     code = next((index for index, name in enumerate(rank.names) if name == PARAM_COMMS), None)
     if code is None:
         return np.empty(0, np.int64)
@@ -124,30 +126,26 @@ def _peer_copies(rank: RankTrace, launches: Int64Array, result: Classification) 
     rows = np.flatnonzero(device.is_copy_row & np.isin(device.name, peer_names) & (result.kind == COPY))
     if not len(rows):
         return
-    symmetric = {code for code, name in enumerate(rank.names) if _SYMMETRIC_RANGE.search(name)}
-    known_ids = set(rank.operators.external_id.tolist())
-    ranges = [
-        (table, index_spans(table, np.flatnonzero(np.isin(table.name, list(symmetric)))))
-        for table in (rank.operators, rank.annotations)
-    ]
+    ids = device.external_id[rows]
+    nameless = (ids == NO_ID) | ~np.isin(ids, rank.operators.external_id)
+    linked = launches[rows] != NONE
+    calls = launches[rows[linked]]
+    thread, instant = thread_keys(rank.runtime.pid[calls], rank.runtime.tid[calls]), rank.runtime.start[calls]
+    symmetric = [code for code, name in enumerate(rank.names) if _SYMMETRIC_RANGE.search(name)]
+    inside = np.zeros(len(rows), np.bool_)
+    for table in (rank.operators, rank.annotations):
+        ranges = index_spans(table, np.flatnonzero(np.isin(table.name, symmetric)))
+        inside[linked] |= ranges.innermost(thread, instant) != NONE
     everything = index_spans(rank.operators, np.arange(len(rank.operators)))
-    for row in rows.tolist():
-        launch = launches[row]
-        if launch == NONE:
-            result.possible_comm[row] = int(device.external_id[row]) not in known_ids
-            continue
-        thread = int(thread_keys(rank.runtime.pid[[launch]], rank.runtime.tid[[launch]])[0])
-        instant = int(rank.runtime.start[launch])
-        if any(index.innermost(thread, instant) != NONE for _, index in ranges):
-            result.kind[row] = COMM
-        elif everything.innermost(thread, instant) == NONE and int(device.external_id[row]) not in known_ids:
-            result.possible_comm[row] = True
+    nameless[linked] &= everything.innermost(thread, instant) == NONE
+    result.kind[rows[inside]] = COMM
+    result.possible_comm[rows[nameless & ~inside]] = True
 
 
 def _group_of_one(rank: RankTrace, result: Classification, row: int) -> bool:
     args = rank.device.args.get(row)
-    if args is None and row in result.operator:
-        args = rank.operators.args.get(result.operator[row])
+    if args is None and result.operator[row] != NONE:
+        args = rank.operators.args.get(int(result.operator[row]))
     return args is not None and args.group_size == 1
 
 
@@ -159,6 +157,5 @@ def _by_pattern(rank: RankTrace, patterns: Sequence[re.Pattern[str]], result: Cl
         if len(rows):
             result.patterns_used.add(pattern.pattern)
             result.by_pattern[rows] |= result.kind[rows] != COMM
-            for row in rows.tolist():
-                _set_comm(result, row)
-                result.possible_comm[row] = False
+            _set_comm(result, rows)
+            result.possible_comm[rows] = False

@@ -16,7 +16,7 @@ import numpy as np
 
 from commprof.intervals import Int64Array, IntervalSet, empty, union
 from commprof.trace.arguments import CallFacts, from_dims
-from commprof.trace.calls import Call, assemble
+from commprof.trace.call_table import Call, assemble
 from commprof.trace.links import thread_keys
 from commprof.trace.model import NOT_LAUNCHED, Calls, CpuSpans, RankTrace
 from commprof.trace.operations import operation_of

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from commprof.errors import InputRefused
-from commprof.intervals import Int64Array, expand_ranges
+from commprof.intervals import Int64Array, expand_ranges, union
 from commprof.trace.model import NO_ID, CpuSpans, DeviceEvents, RuntimeCalls
 
 NONE = -1
@@ -49,30 +49,53 @@ def _refuse_merged(
 
 @dataclass(frozen=True, slots=True)
 class SpanIndex:
-    """Spans of CPU threads, to be asked for the innermost one around an instant."""
+    """Spans of CPU threads in order of thread and start, the longer first, to be asked for the innermost one.
+
+    ``parent`` is for each the place of the last one before it, on its thread, that reaches beyond its start.
+    """
 
     rows: Int64Array
     thread: Int64Array
     start: Int64Array
     end: Int64Array
+    parent: Int64Array
 
-    def innermost(self, thread: int, instant: int) -> int:
-        """Row of the last-started span of the thread that contains the instant; :data:`NONE` if none does."""
-        low = int(np.searchsorted(self.thread, thread, side="left"))
-        high = int(np.searchsorted(self.thread, thread, side="right"))
-        position = low + int(np.searchsorted(self.start[low:high], instant, side="right")) - 1
-        while position >= low:
-            if self.end[position] > instant:
-                return int(self.rows[position])
-            position -= 1
-        return NONE
+    def innermost(self, thread: Int64Array, instant: Int64Array) -> Int64Array:
+        """Row of the last-started span around each instant of a thread, :data:`NONE` where none is."""
+        place = np.full(len(instant), NONE, np.int64)
+        for key in np.unique(thread).tolist():
+            low, high = np.searchsorted(self.thread, [key, key + 1])
+            mine = np.flatnonzero(thread == key)
+            last = low - 1 + np.searchsorted(self.start[low:high], instant[mine], side="right")
+            place[mine] = np.where(last < low, NONE, last)
+        over = np.flatnonzero(place != NONE)
+        while len(over):
+            over = over[self.end[place[over]] <= instant[over]]
+            place[over] = self.parent[place[over]]
+            over = over[place[over] != NONE]
+        return np.where(place == NONE, NONE, self.rows[place]) if len(self.rows) else place
 
 
 def index_spans(spans: CpuSpans, rows: Int64Array) -> SpanIndex:
     """Index the given rows of a table of spans."""
     thread = thread_keys(spans.pid[rows], spans.tid[rows])
-    order = np.lexsort((-spans.end[rows], spans.start[rows], thread))
-    return SpanIndex(rows[order], thread[order], spans.start[rows][order], spans.end[rows][order])
+    start, end = spans.start[rows], spans.end[rows]
+    order = np.lexsort((-end, start, thread))
+    thread, start, end = thread[order], start[order], end[order]
+    return SpanIndex(rows[order], thread, start, end, _parents(thread, start, end))
+
+
+def _parents(thread: Int64Array, start: Int64Array, end: Int64Array) -> Int64Array:
+    parent = [NONE] * len(start)
+    around: list[int] = []
+    threads, starts, ends = thread.tolist(), start.tolist(), end.tolist()
+    for place, begin in enumerate(starts):
+        while around and (ends[around[-1]] <= begin or threads[around[-1]] != threads[place]):
+            around.pop()
+        if around:
+            parent[place] = around[-1]
+        around.append(place)
+    return np.array(parent, np.int64)
 
 
 def thread_keys(pid: Int64Array, tid: Int64Array) -> Int64Array:
@@ -80,24 +103,25 @@ def thread_keys(pid: Int64Array, tid: Int64Array) -> Int64Array:
     return pid * 1_000_003 + tid
 
 
-def rows_launched_under(
+def launching_operators(
     wanted: Int64Array,
     operators: CpuSpans,
     device: DeviceEvents,
     runtime: RuntimeCalls,
     launches: Int64Array,
-) -> dict[int, int]:
-    """Device rows whose **innermost** operator is one of the ``wanted`` rows: device row to operator row.
+) -> Int64Array:
+    """For each device event the one of the ``wanted`` rows that is its **innermost** operator, else :data:`NONE`.
 
     The operator is found by ``External id`` (of the kernel, else of its launch) where the operator of that id really
     encloses the launch, since older files put the correlation id there; else by time on the launching thread.
     """
+    found = np.full(len(device), NONE, np.int64)
     if not len(wanted) or not len(device):
-        return {}
+        return found
     ids = _operator_ids(device, runtime, launches)
-    found = _by_time(wanted, operators, np.flatnonzero(launches != NONE), runtime, launches)
-    found = _without_other_owner(found, ids, wanted, operators, runtime, launches)
-    found.update(_by_external_id(wanted, operators, device, runtime, launches, ids))
+    _by_time(found, wanted, operators, runtime, launches)
+    _without_other_owner(found, ids, wanted, operators, runtime, launches)
+    _by_external_id(found, wanted, operators, device, runtime, launches, ids)
     return found
 
 
@@ -111,62 +135,24 @@ def _operator_ids(device: DeviceEvents, runtime: RuntimeCalls, launches: Int64Ar
     return ids
 
 
-def _without_other_owner(
-    found: dict[int, int],
-    ids: Int64Array,
-    wanted: Int64Array,
-    operators: CpuSpans,
-    runtime: RuntimeCalls,
-    launches: Int64Array,
-) -> dict[int, int]:
-    """What was found by time, less the rows whose id names another operator that encloses the launch.
-
-    In traces of whole microseconds a launch falls on the same instant as the start of the next operator.
-    """
-    rows = list(found)
-    owners = np.flatnonzero(np.isin(operators.external_id, ids[rows])) if rows else np.empty(0, np.int64)
-    owner_of = {int(operators.external_id[owner]): int(owner) for owner in owners}
-    ours = set(wanted.tolist())
-    kept = {}
-    for row, operator in found.items():
-        owner = owner_of.get(int(ids[row]), NONE)
-        launch = runtime.start[launches[row]]
-        named = owner != NONE and operators.start[owner] <= launch <= operators.end[owner]
-        if not named or owner in ours:
-            kept[row] = operator
-    return kept
-
-
 def _by_time(
-    wanted: Int64Array, operators: CpuSpans, linked: Int64Array, runtime: RuntimeCalls, launches: Int64Array
-) -> dict[int, int]:
+    found: Int64Array, wanted: Int64Array, operators: CpuSpans, runtime: RuntimeCalls, launches: Int64Array
+) -> None:
+    """Set the rows whose launch has a wanted operator as its innermost one."""
+    linked = np.flatnonzero(launches != NONE)
     calls = launches[linked]
-    thread = thread_keys(runtime.pid[calls], runtime.tid[calls])
-    order = np.lexsort((runtime.start[calls], thread))
-    linked, thread, instant = linked[order], thread[order], runtime.start[calls][order]
+    thread, instant = thread_keys(runtime.pid[calls], runtime.tid[calls]), runtime.start[calls]
     own = thread_keys(operators.pid[wanted], operators.tid[wanted])
-    inside: list[tuple[int, int, int]] = []
-    for key in np.unique(own):
+    inside = np.zeros(len(linked), np.bool_)
+    for key in np.unique(own).tolist():
         mine = wanted[own == key]
-        low, high = np.searchsorted(thread, key, side="left"), np.searchsorted(thread, key, side="right")
-        times = instant[low:high]
-        first = np.searchsorted(times, operators.start[mine], side="left")
-        last = np.searchsorted(times, operators.end[mine], side="left")
-        owner, position = expand_ranges(first, last)
-        inside += [
-            (int(linked[low + p]), int(mine[o]), int(key))
-            for o, p in zip(owner.tolist(), position.tolist(), strict=True)
-        ]
-    if not inside:
-        return {}
+        there = np.flatnonzero(thread == key)
+        inside[there] = union(operators.start[mine], operators.end[mine]).contains(instant[there])
+    if not inside.any():
+        return
     near = index_spans(operators, _rows_overlapping(operators, wanted))
-    accepted = set(wanted.tolist())
-    found = {}
-    for row, _, key in inside:
-        innermost = near.innermost(key, int(runtime.start[launches[row]]))
-        if innermost in accepted:
-            found[row] = innermost
-    return found
+    innermost = near.innermost(thread[inside], instant[inside])
+    found[linked[inside]] = np.where(np.isin(innermost, wanted), innermost, NONE)
 
 
 def _rows_overlapping(operators: CpuSpans, wanted: Int64Array) -> Int64Array:
@@ -179,23 +165,52 @@ def _rows_overlapping(operators: CpuSpans, wanted: Int64Array) -> Int64Array:
     return np.unique(np.concatenate([order[position], wanted]))
 
 
+def _without_other_owner(
+    found: Int64Array,
+    ids: Int64Array,
+    wanted: Int64Array,
+    operators: CpuSpans,
+    runtime: RuntimeCalls,
+    launches: Int64Array,
+) -> None:
+    """Forget what was found by time where the id names another operator that encloses the launch.
+
+    In traces of whole microseconds a launch falls on the same instant as the start of the next operator.
+    """
+    rows = np.flatnonzero(found != NONE)
+    owner = _with_id(operators, np.arange(len(operators)), ids[rows])
+    rows, owner = rows[owner != NONE], owner[owner != NONE]
+    launch = runtime.start[launches[rows]]
+    other = (operators.start[owner] <= launch) & (launch <= operators.end[owner]) & ~np.isin(owner, wanted)
+    found[rows[other]] = NONE
+
+
 def _by_external_id(
+    found: Int64Array,
     wanted: Int64Array,
     operators: CpuSpans,
     device: DeviceEvents,
     runtime: RuntimeCalls,
     launches: Int64Array,
     ids: Int64Array,
-) -> dict[int, int]:
-    by_id = {int(operators.external_id[row]): int(row) for row in wanted if operators.external_id[row] != NO_ID}
-    found = {}
-    for row in np.flatnonzero(np.isin(ids, list(by_id))).tolist():
-        operator = by_id[int(ids[row])]
-        launch = launches[row]
-        if launch == NONE:
-            plausible = operators.start[operator] <= device.start[row]
-        else:
-            plausible = operators.start[operator] <= runtime.start[launch] <= operators.end[operator]
-        if plausible:
-            found[row] = operator
-    return found
+) -> None:
+    operator = _with_id(operators, wanted, ids)
+    rows = np.flatnonzero(operator != NONE)
+    operator = operator[rows]
+    launch = launches[rows]
+    linked = launch != NONE
+    plausible = operators.start[operator] <= device.start[rows]
+    begin = runtime.start[launch[linked]]
+    plausible[linked] = (operators.start[operator[linked]] <= begin) & (begin <= operators.end[operator[linked]])
+    found[rows[plausible]] = operator[plausible]
+
+
+def _with_id(operators: CpuSpans, rows: Int64Array, ids: Int64Array) -> Int64Array:
+    """For each id the last of the rows that has it as its ``External id``, else :data:`NONE`."""
+    own = operators.external_id[rows]
+    order = np.argsort(own, kind="stable")
+    own, rows = own[order], rows[order]
+    place = np.searchsorted(own, ids, side="right") - 1
+    known = (place >= 0) & (ids != NO_ID)
+    known[known] = own[place[known]] == ids[known]
+    return np.where(known, rows[np.maximum(place, 0)] if len(rows) else NONE, NONE)

@@ -108,6 +108,13 @@ def parse_ranks(value: Any) -> tuple[int, ...] | None:
     return None
 
 
+def shown_ranks(value: Any) -> tuple[int, ...]:
+    """The members that a list shortened with ``...`` still shows; empty for anything else."""
+    if not isinstance(value, str) or "..." not in value:
+        return ()
+    return tuple(int(number) for number in re.findall(r"\d+", value) if len(number) < 10)
+
+
 def device_facts(metadata: dict[str, Any]) -> tuple[tuple[str, ...], tuple[int | None, ...]]:
     """Names and numbers of multiprocessors of the devices, by device index."""
     entries = metadata.get("deviceProperties")
