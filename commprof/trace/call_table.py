@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -142,7 +143,7 @@ class _Details:
         self.unknown_dtype = np.zeros(len(facts), np.int64)
         kinds = {"operation": np.int8, "unequal": np.int8, "group": np.int32, "dtype": np.int32}
         names = ("size_bytes", "group_size", "peer", "root", "sent_bytes", "received_bytes")
-        self.columns: dict[str, NDArray[np.signedinteger]] = {
+        self.columns: dict[str, Any] = {
             name: np.zeros(len(facts), kind) for name, kind in [*kinds.items(), *((name, np.int64) for name in names)]
         }
         for place in sorted(range(len(facts)), key=lambda place: facts[place].group_ranks is None):
