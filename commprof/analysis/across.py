@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from commprof.analysis.clocks import align_clocks
+from commprof.analysis.hosts import find_hosts
+from commprof.analysis.matching import match_calls
 from commprof.analysis.model import Analysis
+from commprof.analysis.waiting import call_waits, match_times
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,4 +24,8 @@ class AnalysisOptions:
 
 def across(analysis: Analysis, options: AnalysisOptions) -> None:
     """Fill in every part of ``analysis`` that compares ranks or groups; a part that cannot speak adds a note."""
-    del analysis, options
+    hosts = find_hosts(analysis, options.hosts)
+    analysis.matching = match_calls(analysis)
+    analysis.clocks = align_clocks(analysis.matching, [hosts.get(rank.rank) for rank in analysis.ranks])
+    analysis.times = match_times(analysis, analysis.matching, analysis.clocks)
+    analysis.waiting = call_waits(analysis, analysis.matching, analysis.times)

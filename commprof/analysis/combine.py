@@ -16,7 +16,7 @@ from commprof.units import format_ns
 _UNCLASSIFIED_SHARE = 0.05
 
 _NOT_BUILT = (
-    "buckets", "matching", "waits", "stragglers", "strategy", "idle", "imbalance", "pipeline", "units", "contention",
+    "buckets", "stragglers", "strategy", "idle", "imbalance", "pipeline", "units", "contention",
     "bounds", "whatif", "checks", "findings",
 )  # fmt: skip
 

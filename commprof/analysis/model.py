@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from commprof.analysis.attribution import Pieces
 from commprof.analysis.places import CallPlaces, PieceCauses
@@ -14,6 +14,11 @@ from commprof.analysis.rollup import ExposureRow
 from commprof.intervals import Int64Array
 from commprof.manifest import Manifest
 from commprof.trace.model import Calls, FileFacts, GroupFacts
+
+if TYPE_CHECKING:
+    from commprof.analysis.clocks import Clocks
+    from commprof.analysis.matching import Matching
+    from commprof.analysis.waiting import CallWaits, MatchTimes
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,6 +187,11 @@ class Analysis:
     capture: dict[str, Any]
     manifests: list[Manifest] = field(default_factory=list)
     """What the captures of the ranks wrote about the run, in order of rank; empty for other traces."""
+    matching: Matching | None = None
+    clocks: Clocks | None = None
+    times: MatchTimes | None = None
+    waiting: list[CallWaits] = field(default_factory=list)
+    """Waiting of the calls of each rank, in order of ``ranks``."""
 
     @property
     def origin_ns(self) -> int:

@@ -9,6 +9,7 @@ import numpy as np
 
 from commprof.analysis.model import Analysis, DeviceAnalysis, RankAnalysis, Split
 from commprof.analysis.steps import Unit, mean, period_of, units
+from commprof.report.waiting_rows import wait_columns
 from commprof.report.where_rows import placed
 from commprof.trace.model import NO_ID, NOT_LAUNCHED, SOURCES, UNKNOWN_SIZE
 from commprof.trace.operations import OPERATIONS, bus_factor
@@ -79,13 +80,14 @@ def overall_row(analysis: Analysis) -> dict[str, Any] | None:
 def call_rows(analysis: Analysis, origin: int) -> list[dict[str, Any]]:
     """One row per call and rank, in order of start (ties: rank, then stream)."""
     rows: list[dict[str, Any]] = []
-    for rank, groups in zip(analysis.ranks, analysis.group_of, strict=True):
-        rows += _calls_of(rank, groups, analysis, origin)
+    for place in range(len(analysis.ranks)):
+        rows += _calls_of(place, analysis, origin)
     rows.sort(key=lambda row: (row["start_ns"], row["rank"], row["device"], row["stream"]))
     return rows
 
 
-def _calls_of(rank: RankAnalysis, groups: list[int], analysis: Analysis, origin: int) -> list[dict[str, Any]]:
+def _calls_of(place: int, analysis: Analysis, origin: int) -> list[dict[str, Any]]:
+    rank, groups = analysis.ranks[place], analysis.group_of[place]
     calls, shares = rank.calls, rank.shares
     shift = rank.base_ns - origin
     by_step: dict[int, dict[str, int]] = defaultdict(dict)
@@ -94,20 +96,20 @@ def _calls_of(rank: RankAnalysis, groups: list[int], analysis: Analysis, origin:
     ):
         by_step[call][shares.step_names[step]] = ns
     main = {device.device: device.compute_stream for device in rank.devices}
-    where = placed(rank)
+    where, waits = placed(rank), wait_columns(analysis, place)
     columns = zip(
         calls.operation.tolist(), calls.group.tolist(), calls.group_size.tolist(), calls.sequence.tolist(),
         calls.dtype.tolist(), calls.size_bytes.tolist(), calls.start.tolist(), calls.duration.tolist(),
         shares.exposed.tolist(), shares.sole.tolist(), shares.touched.tolist(), calls.stream.tolist(),
         calls.source.tolist(), shares.step.tolist(), calls.peer.tolist(), calls.root.tolist(),
         (calls.last - calls.first).tolist(), calls.channels.tolist(), calls.copy_engine.tolist(),
-        calls.fused.tolist(), calls.device.tolist(), calls.launched.tolist(), calls.sync.tolist(),
+        calls.fused.tolist(), calls.device.tolist(), calls.launched.tolist(),
         strict=True,
     )  # fmt: skip
     rows = []
     for index, (
         operation, local, size, sequence, dtype, message, start, duration, exposed, sole, touched, stream, source, step,
-        peer, root, kernels, channels, copy_engine, fused, device, launched, sync,
+        peer, root, kernels, channels, copy_engine, fused, device, launched,
     ) in enumerate(columns):  # fmt: skip
         group = groups[local] if local >= 0 else None
         name = OPERATIONS[operation]
@@ -125,11 +127,6 @@ def _calls_of(rank: RankAnalysis, groups: list[int], analysis: Analysis, origin:
                 "start_ns": start + shift,
                 "duration_ns": duration,
                 "exposed_ns": exposed,
-                # A kernel that does nothing but synchronise is all wait, whoever is late; else other ranks must tell.
-                "wait_ns": duration if sync else None,
-                "transfer_ns": 0 if sync else None,
-                "exposed_wait_ns": exposed if sync else None,
-                "exposed_transfer_ns": 0 if sync else None,
                 "algbw_gbps": None,
                 "busbw_gbps": None,
                 "stream": stream,
@@ -149,13 +146,7 @@ def _calls_of(rank: RankAnalysis, groups: list[int], analysis: Analysis, origin:
                 "touched_ns": touched,
                 "hidden_ns": duration - touched,
                 "on_compute_stream": stream == main.get(device) and not rank.on_cpu,
-                "match": None,
-                "members_missing": None,
-                "bound": False,
-                "last_rank": None,
-                "last_by": None,
-                "skew_ns": None,
-                "end_skew_ns": None,
+                **waits[index],
                 "busbw_at_least_gbps": _at_least(name, message, members, duration, fused),
             }
         )

@@ -14,6 +14,7 @@ from commprof.analysis.model import Analysis, RankAnalysis
 from commprof.diagnosis.model import Diagnosis
 from commprof.report.rows import call_rows, group_rows, overall_row, rank_row
 from commprof.report.step_rows import per_step_rows
+from commprof.report.waiting_rows import matching_row, wait_rows
 from commprof.report.where_rows import exposure_rows
 from commprof.version import __version__
 
@@ -48,8 +49,8 @@ def build_report(analysis: Analysis, diagnosis: Diagnosis) -> dict[str, Any]:
         "collectives": call_rows(analysis, origin),
         "groups": group_rows(analysis),
         "buckets": [],
-        "matching": None,
-        "waits": [],
+        "matching": matching_row(analysis),
+        "waits": wait_rows(analysis),
         "stragglers": [],
         "strategy": None,
         "exposure": exposure_rows(analysis),
