@@ -9,54 +9,72 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import count
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from commprof.errors import UsageError
 
+if TYPE_CHECKING:
+    from commprof.capture.jobs.strategies import Strategy
+
+NAMES = ("ddp", "zero1", "zero2", "zero3", "fsdp", "hsdp", "tp", "pp", "ep")
+
 
 def demo(
-    ranks: Annotated[int, typer.Option("--ranks", min=2, max=16, help="Number of training processes.")] = 2,
+    strategy: Annotated[str, typer.Option("--strategy", help="One of " + ", ".join(NAMES) + ".")] = "ddp",
+    ranks: Annotated[
+        int | None,
+        typer.Option("--ranks", min=2, max=16, help="Number of training processes [2, hsdp 4].", show_default=False),
+    ] = None,
     out: Annotated[
         Path | None, typer.Option("--out", "-o", help="Folder for the capture [runs/demo].", show_default=False)
     ] = None,
     debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
 ) -> int:
-    """Train a small transformer with DistributedDataParallel, capture it, and report on its communication.
+    """Train a small transformer in parallel on this machine, capture it, and report on its communication.
 
-    Takes well under a minute on two cores. Uses gloo on CPUs, NCCL where there are enough GPUs.
+    Takes well under a minute on two cores. Uses gloo on CPUs, NCCL where there are enough GPUs. zero2 and zero3 are
+    DeepSpeed's where it is installed, else PyTorch's own FSDP1.
 
-    Example: commprof demo --ranks 4
+    Example: commprof demo --strategy fsdp --ranks 4
     """
+    if strategy not in NAMES:
+        raise UsageError(f"--strategy {strategy}: not one of {', '.join(NAMES)}")
     if importlib.util.find_spec("torch") is None:
         raise UsageError(
             "commprof demo trains with PyTorch, which is not installed", hint='pip install "commprof[torch]"'
         )
-    folder = _fresh_folder(out)
-    _train(folder, ranks)
+    from commprof.capture.jobs.strategies import strategies
+
+    job = strategies()[strategy]
+    number = job.usual if ranks is None else ranks
+    job.check(strategy, number)
+    folder = _fresh_folder(out, "demo" if strategy == "ddp" else f"demo-{strategy}")
+    print(f"Training a small transformer on {number} processes: {job.title}", flush=True)
+    _train(folder, job, number)
     return _report(folder)
 
 
-def _fresh_folder(out: Path | None) -> Path:
-    """``out``, or the first of runs/demo, runs/demo-2, ...
+def _fresh_folder(out: Path | None, usual: str) -> Path:
+    """``out``, or under ``runs`` the first of ``usual``, ``usual``-2, ... that is not there.
 
-    That is not there: no capture is mixed with another.
+    No capture is mixed with another.
     """
     if out is None:
-        names = (Path("runs") / ("demo" if n == 1 else f"demo-{n}") for n in count(1))
+        names = (Path("runs") / (usual if n == 1 else f"{usual}-{n}") for n in count(1))
         return next(path for path in names if not path.exists())
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise UsageError(f"{out}: is there already and not an empty folder", hint="give a new one with --out")
     return out
 
 
-def _train(folder: Path, ranks: int) -> None:
+def _train(folder: Path, job: Strategy, ranks: int) -> None:
     from commprof.capture.jobs.launch import launch
 
-    job = ["-m", "commprof.capture.jobs.ddp", "--out", str(folder.resolve()), "--rendezvous", "{rendezvous}"]
-    with _progress(f"Training on {ranks} processes") as progress:
-        launch(job, ranks, progress=progress)
+    command = [*job.command, "--out", str(folder.resolve()), "--rendezvous", "{rendezvous}"]
+    with _progress("Training") as progress:
+        launch(command, ranks, progress=progress)
 
 
 def _report(folder: Path) -> int:

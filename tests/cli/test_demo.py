@@ -77,7 +77,7 @@ def test_a_training_process_that_fails_is_one_line(
 
     code = main(["demo"])
 
-    line = one_line(capsys)
+    (line,) = capsys.readouterr().err.splitlines()
     assert code == 4
     assert line.startswith("commprof: rank ")
     assert "of 2 failed" in line
@@ -115,7 +115,7 @@ def test_the_demo_trains_captures_and_reports(here: Path, ranks: int) -> None:
 def test_the_next_demo_takes_the_next_folder(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     used: list[str] = []
     monkeypatch.setattr("importlib.util.find_spec", lambda name: object())
-    monkeypatch.setattr("commprof.cli.demo._train", lambda folder, ranks: used.append(str(folder)))
+    monkeypatch.setattr("commprof.cli.demo._train", lambda folder, job, ranks: used.append(str(folder)))
     monkeypatch.setattr("commprof.cli.demo._report", lambda folder: 0)
 
     demo(ranks=2, out=None)
@@ -123,8 +123,77 @@ def test_the_next_demo_takes_the_next_folder(here: Path, monkeypatch: pytest.Mon
     demo(ranks=2, out=None)
     (here / "runs" / "demo-2").mkdir()
     demo(ranks=2, out=None)
+    demo(strategy="tp", out=None)
 
-    assert [Path(folder).name for folder in used] == ["demo", "demo-2", "demo-3"]
+    assert [Path(folder).name for folder in used] == ["demo", "demo-2", "demo-3", "demo-tp"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "ranks", "said"),
+    [
+        (["--strategy", "hsdp"], 4, "hybrid FSDP2, 2 replicas"),
+        (["--strategy", "hsdp", "--ranks", "8"], 8, "hybrid FSDP2, 2 replicas"),
+        (["--strategy", "zero1"], 2, "ZeRO-1 (ZeroRedundancyOptimizer)"),
+        (["--strategy", "pp", "--ranks", "3"], 3, "pipeline parallelism"),
+    ],
+)
+def test_it_says_what_it_trains_and_on_how_many_processes(
+    here: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    arguments: list[str],
+    ranks: int,
+    said: str,
+) -> None:
+    used: list[int] = []
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: object())
+    monkeypatch.setattr("commprof.cli.demo._train", lambda folder, job, ranks: used.append(ranks))
+    monkeypatch.setattr("commprof.cli.demo._report", lambda folder: 0)
+
+    code = main(["demo", *arguments])
+
+    assert code == 0
+    assert used == [ranks]
+    assert capsys.readouterr().out.splitlines() == [f"Training a small transformer on {ranks} processes: {said}"]
+
+
+@pytest.mark.parametrize(
+    ("installed", "said"), [(True, "DeepSpeed"), (False, "FSDP1 SHARD_GRAD_OP, DeepSpeed is not installed")]
+)
+def test_zero2_says_by_what_it_runs(
+    here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], installed: bool, said: str
+) -> None:
+    used: list[tuple[str, ...]] = []
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: object() if installed or name != "deepspeed" else None)
+    monkeypatch.setattr("commprof.cli.demo._train", lambda folder, job, ranks: used.append(job.command))
+    monkeypatch.setattr("commprof.cli.demo._report", lambda folder: 0)
+
+    main(["demo", "--strategy", "zero2"])
+
+    assert f"ZeRO-2 ({said})" in capsys.readouterr().out
+    assert used[0][-2:] == ("--engine", "deepspeed" if installed else "fsdp1")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--strategy", "ddpp"],
+        ["--strategy", "hsdp", "--ranks", "2"],
+        ["--strategy", "hsdp", "--ranks", "5"],
+        ["--strategy", "tp", "--ranks", "3"],
+        ["--strategy", "pp", "--ranks", "8"],
+    ],
+)
+def test_a_strategy_or_a_number_of_ranks_that_does_not_fit_is_refused(
+    here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], arguments: list[str]
+) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: object())
+
+    code = main(["demo", *arguments])
+
+    assert code == 2
+    assert arguments[-1] in one_line(capsys)
+    assert list(here.iterdir()) == []
 
 
 def test_the_command_line_imports_no_torch() -> None:

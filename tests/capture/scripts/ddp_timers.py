@@ -8,7 +8,8 @@ from typing import Any
 
 from torch.nn.parallel import DistributedDataParallel
 
-from commprof.capture.jobs.ddp import Job, train
+from commprof.capture.jobs.ddp import build
+from commprof.capture.jobs.job import Job, train
 
 TIMERS = (
     "backward_comm_time",
@@ -32,5 +33,5 @@ def main(folder: Path, rank: int, ranks: int) -> dict[str, Any]:
             rows.append({"read_after": index, **{timer: log[timer] for timer in TIMERS}})
 
     job = Job(folder / "run", Path(os.environ["RENDEZVOUS"]), rank, ranks, steps=STEPS)
-    loss = train(job, after_step=read)
+    loss = train(job, build, after_step=read)
     return {"rows": rows, "loss": loss}
