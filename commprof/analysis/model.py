@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from commprof.analysis.attribution import Pieces
 from commprof.analysis.places import CallPlaces, PieceCauses
 from commprof.analysis.rollup import ExposureRow
+from commprof.analysis.where_model import Bucket
 from commprof.intervals import Int64Array
 from commprof.manifest import Manifest
 from commprof.trace.model import Calls, FileFacts, GroupFacts
@@ -155,6 +156,7 @@ class RankAnalysis:
     """Indices of the step marks in which an optimizer stepped."""
     places: CallPlaces
     causes: PieceCauses
+    buckets: list[Bucket] = field(default_factory=list)
 
     @property
     def rank(self) -> int:

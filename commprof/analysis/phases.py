@@ -53,7 +53,7 @@ _KINDS = {"engine": _ENGINE, "backward": _BACKWARD, "optimizer": _OPTIMIZER, "in
 _ANY = re.compile("|".join(rf"^(?P<{kind}>{pattern})" for kind, pattern in _KINDS.items()))
 _RANGED = (("forward", FORWARD), ("input", INPUT), ("optimizer", OPTIMIZER))
 _SENDS, _RECEIVES = OPERATIONS.index("send"), (OPERATIONS.index("recv"), OPERATIONS.index("send_recv"))
-_EVERYWHERE = 0
+EVERYWHERE = 0
 
 
 @dataclass(slots=True, eq=False)
@@ -124,7 +124,7 @@ def find_phases(scene: Scene) -> Phases:
     borders = scene.marks.start if len(scene.marks.start) else np.unique(ranges.end[kinds == "optimizer"])
     if scene.by_time:
         # Without launches a range holds for whatever runs on the device meanwhile.
-        ranged = {kind: {_EVERYWHERE: union(*_of(ranges, kinds == kind))} for kind in _KINDS}
+        ranged = {kind: {EVERYWHERE: union(*_of(ranges, kinds == kind))} for kind in _KINDS}
         return Phases(ranged, [], passes, borders)
     return Phases(ranged, threads, passes, borders)
 
@@ -133,7 +133,7 @@ def phases_of_calls(phases: Phases, scene: Scene) -> Phase:
     """Phase of every call, shape ``(calls,)``."""
     calls = scene.calls
     if scene.by_time:
-        return phases.of(np.full(len(calls), _EVERYWHERE), calls.start)
+        return phases.of(np.full(len(calls), EVERYWHERE), calls.start)
     out = phases.of(calls.thread, calls.issued)
     passing = np.isin(calls.operation, [_SENDS, *_RECEIVES]) & (calls.issued != NOT_LAUNCHED)
     passing &= ~phases.told(calls.thread, calls.issued)

@@ -13,6 +13,7 @@ from commprof.intervals import Int64Array
 NOWHERE = -1
 """Index of a call that has no phase, module, bucket or flag."""
 
+PURPOSES = ("gradients", "parameters", "activations", "buffers", "control", "point-to-point")
 PHASES = ("forward", "backward", "optimizer", "input")
 FLAGS = ("profiler-start", "first-use", "window-edge")
 CAUSES = (
@@ -31,13 +32,14 @@ PEER_WAIT = CAUSES.index("peer-wait")
 class CallPlaces:
     """One entry per call, shape ``(calls,)``: ``phase`` and ``flag`` are indices into ``PHASES`` and ``FLAGS``,
     ``module`` into ``modules``, ``hidden_by`` into ``hiders`` (names of what hid most of the call), ``bucket`` is the
-    number of a DDP bucket; all :data:`NOWHERE` where there is none."""
+    number of a DDP bucket, ``purpose`` an index into ``PURPOSES``; all :data:`NOWHERE` where there is none."""
 
     phase: NDArray[np.int8]
     module: NDArray[np.int32]
     bucket: Int64Array
     flag: NDArray[np.int8]
     hidden_by: NDArray[np.int32]
+    purpose: NDArray[np.int8]
     modules: list[str] = field(default_factory=list)
     hiders: list[str] = field(default_factory=list)
 
@@ -80,6 +82,7 @@ def no_places(calls: int) -> CallPlaces:
         np.full(calls, NOWHERE, np.int64),
         np.full(calls, NOWHERE, np.int8),
         np.full(calls, NOWHERE, np.int32),
+        np.full(calls, NOWHERE, np.int8),
     )
 
 

@@ -20,6 +20,7 @@ from commprof.analysis.windows import Marks, Windows, find_windows, incomplete_s
 from commprof.analysis.work import Work
 from commprof.errors import CannotAnswer
 from commprof.intervals import Int64Array
+from commprof.manifest import DdpModule
 from commprof.trace.calls import device_calls, graph_rows
 from commprof.trace.classify import Classification, classify
 from commprof.trace.clip import clip_lost_ends
@@ -37,11 +38,13 @@ def analyze_rank(
     steps: StepSelection | None = None,
     cut_step: str | None = None,
     with_timeline: bool = True,
+    ddp: Sequence[DdpModule] = (),
 ) -> RankAnalysis:
-    """Split, windows, calls and their shares of exposed time for one rank.
+    """Split, windows, calls, their shares of exposed time and where they stand, for one rank.
 
-    ``cut_step`` is the step in which the recording ended, if the capture knows: it is open like a step without a
-    successor. Raises :class:`~commprof.errors.CannotAnswer` for a trace without device work.
+    ``ddp`` is what the capture says of DDP's buckets. ``cut_step`` is the step in which the recording ended, if the
+    capture knows: it is open like a step without a successor. Raises :class:`~commprof.errors.CannotAnswer` for a
+    trace without device work.
     """
     launches = launch_rows(rank.device, rank.runtime, rank.file.path)
     marks = step_marks(rank)
@@ -66,7 +69,7 @@ def analyze_rank(
             )
         calls, works, used = gloo_calls(rank), [work], set()
     _count_calls(coverage, calls)
-    return _measure(rank, marks, calls, works, coverage, used, steps, cut_step, with_timeline)
+    return _measure(rank, marks, calls, works, coverage, used, steps, cut_step, with_timeline, ddp)
 
 
 def _measure(
@@ -79,6 +82,7 @@ def _measure(
     steps: StepSelection | None,
     cut_step: str | None,
     with_timeline: bool,
+    ddp: Sequence[DdpModule],
 ) -> RankAnalysis:
     incomplete = incomplete_steps(rank, marks)
     blocking = _blocking_rows(rank)
@@ -94,7 +98,7 @@ def _measure(
         devices.append(_device(work, windows, Splitter(work, scene.host), incomplete, cut_step))
         shares.add(scene)
     found = shares.result()
-    located = locate(Scene(rank, marks, calls, found, scenes, not len(rank.device)))
+    located = locate(Scene(rank, marks, calls, found, scenes, not len(rank.device)), ddp)
     lanes = [timeline(rank, s.work, s.windows, calls, found.exposed) for s in scenes] if with_timeline else []
     return RankAnalysis(
         file=rank.file,
@@ -115,6 +119,7 @@ def _measure(
         optimizer_marks=optimizer_marks(rank, marks),
         places=located.places,
         causes=located.causes,
+        buckets=located.buckets,
     )
 
 

@@ -23,17 +23,22 @@ _NO_WORK = re.compile(
 
 @dataclass(slots=True, eq=False)
 class DeviceScene:
-    """One device: its work, its windows, and its host-bound instants (``None`` if nothing is linked)."""
+    """One device: its work, its windows, and its host-bound instants (``None`` if nothing is linked).
+
+    ``start``, ``end`` and ``steps`` (index into the names of the steps of the rank) have one entry per window.
+    """
 
     work: Work
     windows: Windows
     host: IntervalSet | None
     start: Int64Array = field(init=False)
     end: Int64Array = field(init=False)
+    steps: Int64Array = field(init=False)
 
     def __post_init__(self) -> None:
         self.start = np.array([window.start for window in self.windows.windows], np.int64)
         self.end = np.array([window.end for window in self.windows.windows], np.int64)
+        self.steps = np.array([max(window.mark, 0) for window in self.windows.windows], np.int64)
 
     @property
     def on_main(self) -> NDArray[np.bool_]:

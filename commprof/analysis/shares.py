@@ -47,7 +47,7 @@ class Shares:
         )
         self.exposed[mine], self._sole[mine], self._touched[mine] = found.exposed, found.sole, found.touched
         self._rows.append((device, mine, found))
-        index = np.array([max(window.mark, 0) for window in windows.windows], np.int64)
+        index = device.steps
         self._parts.append((mine[found.part_call], index[found.part_window], found.part_ns))
         pieces = found.pieces
         step = np.where(pieces.window >= 0, np.append(index, -1)[pieces.window], -1)

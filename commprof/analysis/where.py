@@ -2,24 +2,41 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
+from commprof.analysis.buckets import find_buckets
+from commprof.analysis.modules import find_modules
+from commprof.analysis.passes import backward_pass, compute_phase
 from commprof.analysis.phases import find_phases, phases_of_calls
 from commprof.analysis.places import CallPlaces, PieceCauses, no_causes, no_places
+from commprof.analysis.purposes import purposes_of
 from commprof.analysis.scene import Scene
+from commprof.analysis.where_model import Bucket
+from commprof.manifest import DdpModule
 
 
 @dataclass(slots=True, eq=False)
 class Where:
-    """Places of the calls and causes of the pieces of one rank."""
+    """Places of the calls, causes of the pieces, and the buckets of one rank."""
 
     places: CallPlaces
     causes: PieceCauses
+    buckets: list[Bucket]
 
 
-def locate(scene: Scene) -> Where:
-    """Find the place of every call and the cause of every piece of exposed time."""
+def locate(scene: Scene, ddp: Sequence[DdpModule] = ()) -> Where:
+    """Find the place of every call and the cause of every piece of exposed time.
+
+    ``ddp`` is what the capture says of the buckets of the rank.
+    """
     places = no_places(len(scene.calls))
     phases = find_phases(scene)
     places.phase = phases_of_calls(phases, scene)
-    return Where(places, no_causes(len(scene.shares.pieces)))
+    modules = find_modules(scene)
+    places.module, places.modules = modules.of_call, modules.names
+    places.purpose = purposes_of(scene, places.phase, modules)
+    compute = [compute_phase(phases, scene, device) for device in scene.devices]
+    backward = [backward_pass(phase, scene, device) for phase, device in zip(compute, scene.devices, strict=True)]
+    buckets = find_buckets(scene, phases, places, backward, ddp)
+    return Where(places, no_causes(len(scene.shares.pieces)), buckets)

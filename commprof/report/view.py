@@ -15,7 +15,7 @@ from commprof.diagnosis.model import Diagnosis
 from commprof.report.rows import call_rows, group_rows, overall_row, rank_row
 from commprof.report.step_rows import per_step_rows
 from commprof.report.waiting_rows import matching_row, wait_rows
-from commprof.report.where_rows import exposure_rows
+from commprof.report.where_rows import bucket_rows, exposure_rows
 from commprof.version import __version__
 
 SCHEMA = "commprof.report/1"
@@ -48,7 +48,7 @@ def build_report(analysis: Analysis, diagnosis: Diagnosis) -> dict[str, Any]:
         "per_step": per_step_rows(analysis),
         "collectives": call_rows(analysis, origin),
         "groups": group_rows(analysis),
-        "buckets": [],
+        "buckets": bucket_rows(analysis, origin),
         "matching": matching_row(analysis),
         "waits": wait_rows(analysis),
         "stragglers": [],

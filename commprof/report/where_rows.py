@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
 from commprof.analysis.model import Analysis, RankAnalysis
 from commprof.analysis.places import CAUSES, FLAGS, NOWHERE, PHASES, cause_sums
+from commprof.analysis.where_model import Bucket
 from commprof.trace.operations import OPERATIONS
 
 
@@ -33,13 +35,51 @@ def placed(rank: RankAnalysis) -> list[dict[str, Any]]:
     ]
 
 
+def bucket_rows(analysis: Analysis, origin: int) -> list[dict[str, Any]]:
+    """One row per bucket, rank and backward pass, in order of rank and start."""
+    return [_bucket(bucket, rank, groups, origin) for rank, groups in _ranks(analysis) for bucket in rank.buckets]
+
+
+def _bucket(bucket: Bucket, rank: RankAnalysis, groups: list[int], origin: int) -> dict[str, Any]:
+    shift = rank.base_ns - origin
+    local = int(rank.calls.group[bucket.call])
+    return {
+        "rank": rank.rank,
+        "device": int(rank.calls.device[bucket.call]),
+        "step": rank.shares.step_names[bucket.step] if bucket.step >= 0 else None,
+        "series": bucket.series,
+        "index": bucket.index,
+        "group_id": groups[local] if local >= 0 else None,
+        "op": OPERATIONS[int(rank.calls.operation[bucket.call])],
+        "size_bytes": bucket.size,
+        "parameters": None if bucket.parameters is None else list(bucket.parameters),
+        "ready_ns": _shifted(bucket.ready, shift),
+        "launched_ns": _shifted(bucket.launched, shift),
+        "start_ns": bucket.start + shift,
+        "end_ns": bucket.end + shift,
+        "exposed_ns": bucket.exposed,
+        "queued_ns": bucket.queued,
+        "lag_ns": bucket.lag,
+        "start_delay_ns": bucket.start_delay,
+        "tail": bool(bucket.tail),
+        "tail_ns": bucket.tail,
+        "layout": bucket.layout,
+        "backward_start_ns": _shifted(bucket.backward_start, shift),
+        "backward_end_ns": _shifted(bucket.backward_end, shift),
+    }
+
+
+def _shifted(time: int | None, shift: int) -> int | None:
+    return None if time is None else time + shift
+
+
+def _ranks(analysis: Analysis) -> Iterator[tuple[RankAnalysis, list[int]]]:
+    return zip(analysis.ranks, analysis.group_of, strict=True)
+
+
 def exposure_rows(analysis: Analysis) -> list[dict[str, Any]]:
     """Roll-ups by what calls are and where they stand; the rows of one ``by`` add up to ``exposed_comm_ns``."""
-    return [
-        row
-        for rank, groups in zip(analysis.ranks, analysis.group_of, strict=True)
-        for row in (*_summed(rank, groups, analysis), *_by_cause(rank))
-    ]
+    return [row for rank, groups in _ranks(analysis) for row in (*_summed(rank, groups, analysis), *_by_cause(rank))]
 
 
 def _summed(rank: RankAnalysis, groups: list[int], analysis: Analysis) -> list[dict[str, Any]]:
