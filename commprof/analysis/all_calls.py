@@ -116,11 +116,21 @@ def _mapped(index: NDArray[Any], to: Sequence[int]) -> Int64Array:
 
 
 def _issue_order(rank: RankAnalysis) -> Int64Array:
-    """Place of each call in the order of its program: gloo's threads may start calls in another one."""
+    """Place of each call in the order of its program, which streams and gloo's threads need not start them in.
+
+    A call whose launch is not known (of a graph, or before the capture) comes after the one before it on its stream.
+    """
     calls = rank.calls
-    key = np.where(calls.launched == NOT_LAUNCHED, calls.start, calls.launched) if rank.on_cpu else calls.start
+    index = np.arange(len(calls))
+    along = np.lexsort((index, calls.start, calls.stream, calls.device))
+    known = calls.issued[along] != NOT_LAUNCHED
+    fresh = np.ones(len(along), np.bool_)
+    fresh[1:] = (np.diff(calls.stream[along]) != 0) | (np.diff(calls.device[along]) != 0)
+    before = np.maximum.accumulate(np.where(known | fresh, index, 0))
+    issued = np.empty(len(calls), np.int64)
+    issued[along] = calls.issued[along][before]
     place = np.empty(len(calls), np.int64)
-    place[np.argsort(key, kind="stable")] = np.arange(len(calls))
+    place[np.lexsort((index, calls.start, issued))] = index
     return place
 
 
