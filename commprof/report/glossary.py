@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from commprof.report.causes import EXPOSED, LATE, ROLES, Word
+
 
 @dataclass(frozen=True)
 class Term:
@@ -84,6 +86,50 @@ MEASURED = (
         "The shares of all calls add up to the exposed communication of the rank.",
     ),
     Term(
+        "host-bound",
+        "Host-bound",
+        "Exposed or idle time in which the next compute kernel had not even been launched. The CPU was late, whatever "
+        "communication did, so a faster network would not help.",
+    ),
+    Term(
+        "recoverable",
+        "Recoverable and charged time",
+        "Charged is the exposed and idle time that one finding accounts for; every instant is charged once. "
+        "Recoverable is what a step would shrink by if that cause alone were gone: for communication the charge "
+        "without its host-bound part. Both are taken on the rank that loses the most time in each step, where the "
+        "lateness of others shows in full, and averaged over steps.",
+    ),
+    Term(
+        "bounds",
+        "Bounds",
+        "How short a step could at best become: without the first finding, if no rank waited for another, or if all "
+        "communication were hidden. A real change reaches less.",
+    ),
+    Term(
+        "tail",
+        "Tail",
+        "Exposed communication after the last compute of the backward pass. No later compute exists that could hide "
+        "it; a smaller last bucket makes it shorter.",
+    ),
+    Term(
+        "lag",
+        "Ready, launched, lag",
+        "A bucket is ready when the last compute before it has ended: its last gradient and the copy into the bucket. "
+        "Lag is the time from ready to the launch by the CPU. Positive: the CPU was late. Negative: it ran ahead, "
+        "which is harmless.",
+    ),
+    Term(
+        "queued",
+        "Queued, start delay",
+        "Queued is the time that a call, ready and launched, stood behind earlier communication on its stream. Start "
+        "delay is what remained until it ran.",
+    ),
+    Term(
+        "slack",
+        "Slack",
+        "Time between the end of a gather and the moment at which compute needs its layer. Negative slack is exposed.",
+    ),
+    Term(
         "waiting",
         "Waiting and transfer",
         "In a collective that nobody can finish before the last rank has entered, the shortest duration over "
@@ -91,11 +137,48 @@ MEASURED = (
         "cannot be told apart.",
     ),
     Term(
+        "charged",
+        "Charged to a late rank",
+        "The exposed waiting of all others in the calls to which a rank came last, divided by their number: lost time "
+        "per rank of the job. Waiting that an earlier late rank caused is passed on along the chain to where it began.",
+    ),
+    Term(
+        "clocks",
+        "Clock offset",
+        "Every process has its own clock. Offsets between them are estimated from the ends of collectives that all "
+        "ranks leave together; no difference below their uncertainty is stated.",
+    ),
+    Term(
+        "group",
+        "Process group and role",
+        "The ranks that take part in a collective, known by name and members. Its role (data, tensor, pipeline, expert "
+        "parallel and so on) is inferred, and the evidence stands beside it.",
+    ),
+    Term(
         "busbw",
         "Bus bandwidth",
         "Bytes divided by transfer time, multiplied by what the algorithm sends per byte (2(N-1)/N for an "
         "all-reduce), so that operations and group sizes compare with the speed of the link. 1 GB/s is "
-        "1,000,000,000 bytes per second.",
+        "1,000,000,000 bytes per second. Where waiting cannot be taken out, it is at least the value shown.",
+    ),
+    Term(
+        "ceiling",
+        "Ceiling",
+        "What the links of a group can carry: NVLink inside one domain, the network adapters that its members can use "
+        "across hosts. It is a range, because a ring and a hierarchical algorithm use them differently. Bandwidth is "
+        "called low only below the lower end.",
+    ),
+    Term(
+        "bubble",
+        "Pipeline bubble",
+        "What a stage idles, and waits to receive, from the first forward to the last backward of any stage. With p "
+        "stages, m micro-batches and v model chunks per rank the ideal part is (p-1)/(v m + p - 1).",
+    ),
+    Term(
+        "confidence",
+        "Confidence of a finding",
+        "Measured: the time itself was seen. Upper bound: at most this comes back. Estimate: fewer than three "
+        "steps, so that the noise over steps is not known.",
     ),
     Term(
         "na",
@@ -152,4 +235,21 @@ BACKGROUND = (
         "becomes more bound by communication with each generation. Larger batches per rank, fewer bytes and "
         "faster links go against it.",
     ),
+)
+
+
+def _terms(prefix: str, words: dict[str, Word]) -> tuple[Term, ...]:
+    return tuple(
+        Term(f"{prefix}-{code}", word.name.capitalize(), word.meaning)
+        for code, word in words.items()
+        if code != "unknown"
+    )
+
+
+GLOSSARY = (
+    ("Measured here", MEASURED),
+    ("Background", BACKGROUND),
+    ("Why communication is exposed", _terms("cause", EXPOSED)),
+    ("Why a rank is late", _terms("late", LATE)),
+    ("What a group is for", _terms("role", ROLES)),
 )

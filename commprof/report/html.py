@@ -19,15 +19,33 @@ from jinja2.bccache import Bucket
 from markupsafe import Markup
 
 from commprof.errors import InputRefused
-from commprof.report.charts import calls, exposure, findings, hero, quality, split, timeline
+from commprof.report.charts import (
+    accounting,
+    buckets,
+    calls,
+    exposure,
+    findings,
+    groups,
+    hero,
+    idle,
+    pipeline,
+    quality,
+    split,
+    stragglers,
+    strategy,
+    timeline,
+    units,
+    unsaid,
+    waiting,
+)
 from commprof.report.charts.payload import json_for_script
-from commprof.report.charts.wording import clean, time_base
-from commprof.report.glossary import BACKGROUND, MEASURED
+from commprof.report.charts.wording import STEP, clean, time_base
+from commprof.report.glossary import GLOSSARY
 from commprof.report.write import write_bytes
 
 _TEMPLATES = Path(__file__).parent / "templates"
-_SCRIPTS = ("page.js", "tables.js", "split.js", "timeline.js", "start.js")
-_STYLES = ("theme.css", "page.css", "sections.css")
+_SCRIPTS = ("page.js", "tables.js", "split.js", "timeline.js", "heat.js", "start.js")
+_STYLES = ("theme.css", "page.css", "hero.css", "sections.css", "tracks.css")
 
 _GAP = "\x1f"
 """Stands for Plotly in the rendered template; no other text of the page can hold a control character."""
@@ -66,8 +84,12 @@ def write_html(view: dict[str, Any], path: str | Path) -> None:
 def _pieces(view: dict[str, Any]) -> tuple[bytes, bytes, bytes]:
     """The page before Plotly, Plotly, and the page after it; Plotly's megabytes never pass through the template."""
     report = view["report"]
-    base = time_base(report)
-    split_data, timeline_data, calls_data = split.split_chart(report), timeline.timeline(view), calls.calls(report)
+    data = {
+        "split": split.split_chart(report),
+        "timeline": timeline.timeline(view),
+        "calls": calls.calls(report),
+        "waiting": waiting.waiting(report),
+    }
     plotly = _plotly_script()
     own_script = f'"use strict";\n(() => {{\n{_joined(_SCRIPTS)}}})();\n'
     page = {
@@ -75,23 +97,10 @@ def _pieces(view: dict[str, Any]) -> tuple[bytes, bytes, bytes]:
         "path": clean(report["input"]["path"], 120),
         "version": clean(report["commprof_version"], 20),
         "created": clean(view["created"], 40),
-        "base": base,
         "hero": hero.hero(view),
-        "findings": findings.findings(report, base),
-        "split": split_data,
-        "split_table": split.split_table(report),
-        "timeline": timeline_data,
-        "exposure": exposure.exposure(report, base),
-        "groups": exposure.groups(report),
-        "calls": calls_data,
-        "no_calls": report["collectives"] is None,
-        "quality": quality.quality(report),
-        "glossary": (("Measured here", MEASURED), ("Background", BACKGROUND)),
-        "data": {
-            "split": json_for_script(split_data),
-            "timeline": json_for_script(timeline_data),
-            "calls": json_for_script(calls_data),
-        },
+        **_sections(view, data),
+        "glossary": GLOSSARY,
+        "data": {name: json_for_script(_of_browser(name, columns)) for name, columns in data.items()},
         "style": Markup(_joined(_STYLES)),
         "script": Markup(own_script),
         "plotly": Markup(_GAP),
@@ -100,6 +109,44 @@ def _pieces(view: dict[str, Any]) -> tuple[bytes, bytes, bytes]:
     before, gap, after = _template().render(page).partition(_GAP)
     assert gap
     return before.encode("utf-8", "replace"), plotly, after.encode("utf-8", "replace")
+
+
+def _sections(view: dict[str, Any], data: dict[str, Any]) -> dict[str, Any]:
+    """The sections of the page by name; one whose part of the report is null or empty is ``None``."""
+    report = view["report"]
+    base = time_base(report)
+    found = {
+        **data,
+        "split_table": split.split_table(report),
+        "exposure": exposure.exposure(report, base),
+        "idle": idle.idle(report, base),
+        "buckets": buckets.buckets(view),
+        "units": units.units(view),
+        "pipeline": pipeline.pipeline(report),
+        "stragglers": stragglers.stragglers(report, base),
+        "matching": waiting.matching(report),
+        "strategy": strategy.strategy(report),
+        "groups": groups.groups(report),
+        "imbalance": pipeline.imbalance(report),
+        "contention": pipeline.contention(report),
+        "bounds": accounting.bounds(report, base),
+        "quality": quality.quality(report),
+        "unsaid": unsaid.unsaid(report),
+    }
+    anchors = found["groups"]["anchors"] if found["groups"] else {}
+    present = {name for name, part in found.items() if part}
+    return {
+        **found,
+        "base": base,
+        "per": "per step" if base == STEP else "in the window",
+        "findings": findings.findings(report, base, present, anchors),
+        "no_calls": report["collectives"] is None,
+    }
+
+
+def _of_browser(name: str, columns: dict[str, Any] | None) -> Any:
+    """What the scripts need of a section; its tables are in the page already."""
+    return columns["maps"] if name == "waiting" and columns else columns
 
 
 def _template() -> jinja2.Template:

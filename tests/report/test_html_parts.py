@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from commprof.report.charts import exposure, findings, hero, quality, split, timeline, wording
+from commprof.report.charts import exposure, findings, groups, hero, quality, split, timeline, wording
 from commprof.report.charts.payload import Strings, json_for_script
 from tests.report import sample_view
 
@@ -135,7 +135,7 @@ def test_exposure_is_a_mean_over_the_closed_steps() -> None:
 def test_c212_groups_show_total_hidden_and_exposed_with_calls_and_bytes() -> None:
     report = sample_view.sample_view()["report"]
 
-    found = exposure.groups(report)
+    found = groups.groups(report)
 
     # 4 buckets x 3 steps x 2 ranks; 131,072,000 bytes a step.
     assert found is not None

@@ -1,34 +1,38 @@
-"""Where communication is exposed: by operation, group, stream and whatever else the report breaks it down by."""
+"""Where communication is exposed: by cause, phase, operation, group and whatever else the report breaks it down by."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
+from commprof.report.causes import EXPOSED
 from commprof.report.charts.wording import (
     COMM,
     Json,
     clean,
-    count,
     has_step_marks,
     micro_steps,
-    rank_ranges,
     ratio,
     share_of,
 )
-from commprof.units import format_bytes, format_gbps, format_ns
+from commprof.units import format_ns
 
 MOST_ROWS = 30
-MOST_GROUP_ROWS = 100
 
 _TITLES = {
+    "cause": "cause",
+    "phase": "phase",
     "op": "operation",
     "group": "process group",
-    "phase": "phase",
-    "cause": "cause",
     "bucket": "bucket",
     "module": "module",
     "stream": "stream",
 }
+"""Ways to break communication down, the most telling first."""
+
+_NAMELESS = {"bucket": "no bucket", "module": "no module known", "phase": "phase not known"}
+
+_OPTIONAL = ("cause", "phase", "bucket", "module")
+"""Left out where the trace tells nothing of it: a table with one row "unknown" says nothing."""
 
 
 def exposure(report: Json, base: str) -> Json | None:
@@ -36,7 +40,7 @@ def exposure(report: Json, base: str) -> Json | None:
 
     Times are means per rank over the steps that its mean uses (closed ones, where there are any), or over the window.
     """
-    counted = _counted(report["ranks"])
+    counted = counted_windows(report["ranks"])
     rows = [row for row in report["exposure"] or [] if (row["rank"], row["step"]) in counted]
     if not rows:
         return None
@@ -45,6 +49,8 @@ def exposure(report: Json, base: str) -> Json | None:
     tables = []
     present = {row["by"] for row in rows}
     for by in [*(by for by in _TITLES if by in present), *sorted(present - _TITLES.keys())]:
+        if by in _OPTIONAL and not any(row["name"] not in (None, "unknown") for row in rows if row["by"] == by):
+            continue
         sums: dict[str | None, list[int]] = {}
         for row in rows:
             if row["by"] == by:
@@ -57,7 +63,7 @@ def exposure(report: Json, base: str) -> Json | None:
     return {"tables": tables, "per": per}
 
 
-def _counted(ranks: list[Json]) -> dict[tuple[int, str], int]:
+def counted_windows(ranks: list[Json]) -> dict[tuple[int, str], int]:
     """Duration of every window that counts towards a mean, by rank and name."""
     counted: dict[tuple[int, str], int] = {}
     for rank in ranks:
@@ -77,8 +83,12 @@ def _namer(by: str, report: Json) -> Callable[[str | None], str]:
 
     def name_of(name: str | None) -> str:
         if name is None:
-            return "unknown"
-        return clean(known.get(name, f"stream {name}" if by == "stream" else name), 90)
+            return _NAMELESS.get(by, "unknown")
+        if by == "cause":
+            return EXPOSED[name].name if name in EXPOSED else clean(name, 40)
+        if by in ("stream", "bucket"):
+            return clean(name if name.startswith(by) else f"{by} {name}", 90)
+        return clean(known.get(name, name), 90)
 
     return name_of
 
@@ -98,6 +108,7 @@ def _table(
         rows.append(
             {
                 "name": name_of(name),
+                "meaning": EXPOSED[name].meaning if by == "cause" and name in EXPOSED else None,
                 "calls": f"{calls / windows:,.0f}" if calls % windows == 0 else f"{calls / windows:,.1f}",
                 "comm": format_ns(round(comm / windows)),
                 "exposed": format_ns(round(exposed / windows)),
@@ -108,44 +119,3 @@ def _table(
             }
         )
     return {"by": by, "title": _TITLES.get(by, clean(by, 30)), "rows": rows, "total": len(ordered)}
-
-
-def groups(report: Json) -> Json | None:
-    """Total, hidden and exposed time, calls and bytes of every process group and operation (C212)."""
-    rows = report["groups"] or []
-    if not rows:
-        return None
-    ordered = sorted(rows, key=lambda row: (-(row["exposed_ns"] or 0), str(row["group"]), row["op"]))
-    bandwidth = any(row.get("busbw_gbps_median") is not None for row in rows)
-    waits = any(row.get("wait_ns") is not None for row in rows)
-    return {
-        "rows": [_group_row(row) for row in ordered[:MOST_GROUP_ROWS]],
-        "total": len(rows),
-        "bandwidth": bandwidth,
-        "waits": waits,
-    }
-
-
-def _group_row(row: Json) -> Json:
-    name = row["description"] or row["group"]
-    size = row["group_size"]
-    members = count(size, "rank")
-    if row["ranks"]:
-        members = f"{members}: {rank_ranges(row['ranks'])}" if len(row["ranks"]) == size else f"{members}, partly known"
-    unsized = row.get("calls_without_size") or 0
-    role = row.get("role")
-    return {
-        "name": clean(name if name is not None else "unknown", 60),
-        "role": clean(role, 20) if role and role != "unknown" else None,
-        "members": clean(members, 60),
-        "op": clean(row["op"], 40),
-        "calls": f"{row['calls']:,}",
-        "bytes": format_bytes(None if unsized == row["calls"] else row["bytes"]),
-        "bytes_note": f"{unsized:,} without size" if 0 < unsized < row["calls"] else None,
-        "comm": format_ns(row["comm_ns"]),
-        "hidden": format_ns(row["overlap_ns"]),
-        "exposed": format_ns(row["exposed_ns"]),
-        "hidden_share": share_of(ratio(row["overlap_ns"], row["comm_ns"]), COMM),
-        "wait": format_ns(row.get("wait_ns")),
-        "busbw": format_gbps(row.get("busbw_gbps_median")),
-    }

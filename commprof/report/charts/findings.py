@@ -1,47 +1,115 @@
-"""The ranked findings: what costs time, the evidence, and what to try."""
+"""The ranked findings: what costs time, the evidence, what to change, and where in the report it shows."""
 
 from __future__ import annotations
 
 from typing import Any
 
+from commprof.report.causes import EXPOSED, IDLE, LATE, Word
 from commprof.report.charts.wording import Json, clean, rank_ranges, share_of
 from commprof.units import format_bytes, format_gbps, format_ns
 
 MOST_FINDINGS = 20
 MOST_EVIDENCE = 12
+MOST_INFO = 12
+
+CONFIDENCE = {"measured": "measured", "bound": "an upper bound", "estimate": "an estimate, from few steps"}
+
+_SECTIONS = (
+    ("ddp-", "buckets", "Gradient buckets"),
+    ("bucket", "buckets", "Gradient buckets"),
+    ("fsdp-", "units", "Sharded layers"),
+    ("gather-after", "units", "Sharded layers"),
+    ("pipeline", "pipeline", "Pipeline"),
+    ("all-to-all", "imbalance", "All-to-all imbalance"),
+    ("straggler", "stragglers", "Late ranks"),
+    ("overlap-contention", "contention", "What overlap costs"),
+    ("host-bound", "idle", "Idle by cause"),
+    ("input-bound", "idle", "Idle by cause"),
+    ("low-bandwidth", "groups", "Process groups"),
+    ("slow-link", "groups", "Process groups"),
+    ("network", "groups", "Process groups"),
+    ("tp-", "groups", "Process groups"),
+)
 
 
-def findings(report: Json, base: str) -> Json | None:
-    """Findings in the order of the report; ``None`` without any."""
+def findings(report: Json, base: str, present: set[str], groups: dict[int, str]) -> Json | None:
+    """Findings in the order of the report; ``None`` without any.
+
+    ``present`` are the sections that the page has, ``groups`` the anchors of group rows by id: links lead there.
+    """
     rows = report["findings"] or []
     if not rows:
         return None
-    return {"rows": [_finding(row, base) for row in rows[:MOST_FINDINGS]], "total": len(rows)}
+    numbered = list(enumerate(rows, 1))
+    main = [pair for pair in numbered if pair[1]["severity"] != "info"]
+    info = [pair for pair in numbered if pair[1]["severity"] == "info"]
+    return {
+        "rows": [_finding(row, number, base, present, groups) for number, row in main[:MOST_FINDINGS]],
+        "total": len(main),
+        "info": [_finding(row, number, base, present, groups) for number, row in info[:MOST_INFO]],
+        "info_total": len(info),
+    }
 
 
-def _finding(row: Json, base: str) -> Json:
+def _finding(row: Json, number: int, base: str, present: set[str], groups: dict[int, str]) -> Json:
+    return {
+        "id": clean(row["id"], 40),
+        "number": number,
+        "severity": clean(row["severity"], 10),
+        "title": clean(row["title"], 300),
+        "charged": format_ns(row["charged_ns"]),
+        "recoverable": None if row["recoverable_ns"] is None else format_ns(row["recoverable_ns"]),
+        "share": share_of(row["share_of_step"], base),
+        "where": _where(row),
+        "cause": _cause(row.get("cause")),
+        "evidence": [
+            {"what": clean(item["what"], 200), "value": with_unit(item["value"], item.get("unit"), base)}
+            for item in row["evidence"][:MOST_EVIDENCE]
+        ],
+        "threshold": _threshold(row.get("threshold"), base),
+        "advice": [clean(line, 600) for line in row["advice"][:8]],
+        "confidence": CONFIDENCE.get(row["confidence"], clean(row["confidence"], 20)),
+        "links": _links(row, present, groups),
+    }
+
+
+def _where(row: Json) -> str:
     where = [f"{'rank' if len(row['ranks']) == 1 else 'ranks'} {rank_ranges(row['ranks'])}"] if row["ranks"] else []
     if row["steps"]:
         steps = ", ".join(clean(step, 60) for step in row["steps"][:6])
         where.append(steps + (f" and {len(row['steps']) - 6} more" if len(row["steps"]) > 6 else ""))
-    if row.get("cause"):
-        where.append(f"cause: {clean(row['cause'], 40)}")
-    confidence = row["confidence"]
-    return {
-        "id": clean(row["id"], 40),
-        "severity": clean(row["severity"], 10),
-        "title": clean(row["title"], 300),
-        "charged": format_ns(row["charged_ns"]),
-        "recoverable": format_ns(row["recoverable_ns"]),
-        "share": share_of(row["share_of_step"], base),
-        "where": clean("; ".join(where), 400),
-        "evidence": [
-            {"what": clean(item["what"], 200), "value": with_unit(item["value"], item["unit"], base)}
-            for item in row["evidence"][:MOST_EVIDENCE]
-        ],
-        "advice": [clean(line, 600) for line in row["advice"][:8]],
-        "confidence": {"bound": "an upper bound", "estimate": "an estimate"}.get(confidence, clean(confidence, 20)),
-    }
+    if row.get("calls"):
+        where.append(f"{row['calls']:,} {'call' if row['calls'] == 1 else 'calls'}")
+    return clean("; ".join(where), 400)
+
+
+def _cause(code: str | None) -> Json | None:
+    """The cause in words, from whichever of the lists knows it."""
+    if not code:
+        return None
+    known: Word | None = next((words[code] for words in (EXPOSED, LATE, IDLE) if code in words), None)
+    return {"name": known.name if known else clean(code, 40), "meaning": known.meaning if known else None}
+
+
+def _threshold(threshold: Json | None, base: str) -> str | None:
+    if not threshold or threshold.get("value") is None:
+        return None
+    source = f" ({clean(threshold['source'], 240)})" if threshold.get("source") else ""
+    return f"{with_unit(threshold['value'], threshold.get('unit'), base)}{source}"
+
+
+def _links(row: Json, present: set[str], groups: dict[int, str]) -> list[Json]:
+    links = [
+        {"href": place, "text": text}
+        for start, place, text in _SECTIONS
+        if row["id"].startswith(start) and place in present
+    ]
+    anchor = groups.get(row["group_id"]) if row.get("group_id") is not None else None
+    if anchor:
+        links.append({"href": anchor, "text": "Its process group"})
+    if not links and row.get("cause") and "exposure" in present:
+        links.append({"href": "exposure", "text": "Where communication is exposed"})
+    return links[:3]
 
 
 def with_unit(value: Any, unit: str | None, base: str) -> str:

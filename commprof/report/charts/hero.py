@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from commprof.report.charts.accounting import segments, top
 from commprof.report.charts.wording import (
     COMM,
     Json,
@@ -19,20 +20,19 @@ from commprof.report.charts.wording import (
 from commprof.units import format_ns
 
 _KEYS = ("duration_ns", "compute_ns", "comm_ns", "overlap_ns", "exposed_comm_ns", "exposed_copy_ns", "idle_ns")
-_WIDE, _MEDIUM = 0.16, 0.09
+_WIDE, _MEDIUM = 16, 9
+"""Percent of the bar from which on a label fits inside, on any screen and on a wide one."""
 _SHORT_ANSWER = 60
 
 
 @dataclass(frozen=True)
 class Part:
-    """One stretch of the bar. ``width`` is its share of the bar, ``room`` tells how much text fits inside."""
+    """One kind of time: its name and total under the bar."""
 
     kind: str
     name: str
     time: str
     share: str
-    width: float
-    room: str
     detail: str | None
 
 
@@ -66,6 +66,7 @@ def hero(view: Json) -> Json:
         "ranks": clean(headline["ranks"], 160) if headline.get("ranks") else ranks_line(report["input"]),
         "facts": _facts(report),
         "bar": _bar(report),
+        "top": top(report, time_base(report)),
     }
 
 
@@ -102,58 +103,70 @@ def _facts(report: Json) -> list[str]:
 
 
 def _bar(report: Json) -> Json | None:
+    """The step as one bar: by what each finding costs where that is accounted for, else by kind of time."""
+    base = time_base(report)
+    charged = segments(report, base)
     split = average_split(report)
-    if split is None or split["duration_ns"] <= 0:
+    if charged is not None:
+        totals, whole, overlap = charged["totals"], charged["step_ns"], charged["overlap_ns"]
+        ns = tuple(totals[kind] for kind in ("compute", "exposed", "copy", "idle"))
+    elif split is not None and split["duration_ns"] > 0:
+        ns = tuple(split[key] for key in ("compute_ns", "exposed_comm_ns", "exposed_copy_ns", "idle_ns"))
+        whole, overlap = split["duration_ns"], split["overlap_ns"]
+    else:
         return None
-    base, whole = time_base(report), split["duration_ns"]
-    wait = " (includes queueing and waiting)" if is_cpu_run(report) else ""
-    hidden = None
-    if split["overlap_ns"] > 0:
-        hidden = f"of it {format_ns(round(split['overlap_ns']))} hides communication"
-    rows = (
-        ("compute", "Compute", split["compute_ns"], hidden),
-        ("exposed", f"Exposed communication{wait}", split["exposed_comm_ns"], None),
-        ("copy", "Exposed copies", split["exposed_copy_ns"], None),
-        ("idle", "Idle", split["idle_ns"], None),
-    )
-    # A run on CPUs has no copies to show.
-    shown = [row for row in rows if row[0] != "copy" or row[2] > 0 or not is_cpu_run(report)]
+    parts = _parts(ns, whole, base, overlap, is_cpu_run(report))
+    drawn = charged["segments"] if charged else [_plain(part, size, whole) for part, size in parts]
+    for segment in drawn:
+        segment["room"] = "wide" if segment["width"] >= _WIDE else "medium" if segment["width"] >= _MEDIUM else "none"
     return {
-        "title": _bar_title(report),
+        "title": _bar_title(report, charged is not None),
         "duration": format_ns(round(whole)),
-        "parts": [_part(kind, name, ns, whole, base, detail) for kind, name, ns, detail in shown],
-        "overlap_of_compute": (ratio(split["overlap_ns"], split["compute_ns"]) or 0.0) * 100,
-        "comm": _bracket(split, whole),
+        "parts": [part for part, _ in parts],
+        "segments": [segment for segment in drawn if segment["width"] > 0],
+        "overlap_of_compute": (ratio(overlap, ns[0]) or 0.0) * 100,
     }
 
 
-def _part(kind: str, name: str, ns: float, whole: float, base: str, detail: str | None) -> Part:
-    share = ns / whole
-    room = "wide" if share >= _WIDE else "medium" if share >= _MEDIUM else "none"
-    return Part(kind, name, format_ns(round(ns)), share_of(share, base), share * 100, room, detail)
+def _parts(
+    ns: tuple[float, ...], whole: float, base: str, overlap: float | None, cpu: bool
+) -> list[tuple[Part, float]]:
+    compute, exposed, copies, idle = ns
+    hidden = None
+    if overlap:
+        share = share_of(overlap / (overlap + exposed), COMM)
+        hidden = f"{format_ns(round(overlap))} of it hides communication: {share}"
+    rows = [
+        ("compute", "Compute", compute, hidden),
+        ("exposed", f"Exposed communication{' (includes queueing and waiting)' if cpu else ''}", exposed, None),
+        ("copy", "Exposed copies", copies, None),
+        ("idle", "Idle", idle, None),
+    ]
+    # A run on CPUs has no copies to show.
+    return [
+        (Part(kind, name, format_ns(round(size)), share_of(size / whole, base), detail), size)
+        for kind, name, size, detail in rows if kind != "copy" or size > 0 or not cpu
+    ]  # fmt: skip
 
 
-def _bracket(split: Json, whole: float) -> Json | None:
-    """The brace under the bar: all communication, its hidden part on the left of its exposed part."""
-    if split["comm_ns"] <= 0:
-        return None
-    hidden = ratio(split["overlap_ns"], split["comm_ns"])
-    left = (split["compute_ns"] - split["overlap_ns"]) / whole * 100
-    width = split["comm_ns"] / whole * 100
+def _plain(part: Part, size: float, whole: float) -> Json:
+    """A segment of the bar where nothing says which finding costs what."""
     return {
-        "left": left,
-        "width": width,
-        # The text hangs from the side of the brace that leaves more room on a narrow screen.
-        "side": "left" if left < 45 else "right",
-        "text": f"Communication {format_ns(round(split['comm_ns']))}",
-        "hidden": share_of(hidden, COMM),
+        "kind": part.kind,
+        "explained": True,
+        "number": None,
+        "width": size / whole * 100,
+        "time": part.time,
+        "text": f"{part.name}: {part.time}, {part.share}",
     }
 
 
-def _bar_title(report: Json) -> str:
+def _bar_title(report: Json, charged: bool) -> str:
     rows = [rank for rank in report["ranks"] if rank.get("mean")]
     ranks = len({rank["rank"] for rank in rows})
     where = f"rank {rows[0]['rank']}" if ranks == 1 else f"mean of {ranks:,} ranks"
+    if charged and ranks > 1:
+        where = f"the rank of {ranks:,} that loses the most time in each"
     if not has_step_marks(report):
         return f"Where the window goes: {where}"
     steps = {rank["mean"].get("steps") or 1 for rank in rows}

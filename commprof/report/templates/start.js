@@ -1,5 +1,6 @@
 const showInTimeline = startTimeline();
 startSplit();
+startHeat();
 startCalls(showInTimeline);
 startTabs();
 followPage();

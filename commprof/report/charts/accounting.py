@@ -1,0 +1,108 @@
+"""One step as one bar: compute, what each finding costs, and what nothing explains; the parts add up to the step."""
+
+from __future__ import annotations
+
+from commprof.report.charts.wording import Json, clean, share_of
+from commprof.units import format_ns
+
+_KINDS = ("compute", "exposed", "copy", "idle")
+_NAMES = {
+    "compute": "Compute", "exposed": "Exposed communication", "copy": "Exposed copies", "idle": "Idle",
+}  # fmt: skip
+_UNEXPLAINED = {
+    "exposed": "exposed communication that no finding explains",
+    "copy": "exposed copies that no finding explains",
+    "idle": "idle time that no finding explains",
+}
+MOST_TOP = 3
+MOST_SEGMENTS = 14
+
+
+def segments(report: Json, base: str) -> Json | None:
+    """``{"segments", "totals", "step_ns", "overlap_ns", "ranks"}`` of the accounting; ``None`` without it.
+
+    A segment has its colour role, width in percent, and the number of its finding.
+    """
+    found = report.get("accounting")
+    if not found or not found.get("step_ns"):
+        return None
+    step = found["step_ns"]
+    order = {row["id"]: number for number, row in reversed(list(enumerate(report["findings"] or [], 1)))}
+    parts = sorted(
+        (part for part in found["parts"] if part["ns"] > 0),
+        key=lambda part: (_KINDS.index(part["kind"]), part["finding"] is None, -part["ns"]),
+    )
+    drawn = []
+    for part in parts:
+        number = order.get(part["finding"]) if part["finding"] else None
+        explained = part["finding"] is not None
+        what = f"finding {number}" if number else _UNEXPLAINED.get(part["kind"], _NAMES[part["kind"]].lower())
+        drawn.append(
+            {
+                "kind": part["kind"],
+                "explained": explained,
+                "number": number,
+                "width": part["ns"] / step * 100,
+                "time": format_ns(part["ns"]),
+                "text": f"{format_ns(part['ns'])}, {share_of(part['ns'] / step, base)}: {what}",
+            }
+        )
+    totals = {kind: sum(part["ns"] for part in parts if part["kind"] == kind) for kind in _KINDS}
+    return {
+        "segments": drawn[:MOST_SEGMENTS],
+        "totals": totals,
+        "step_ns": step,
+        "overlap_ns": found.get("overlap_ns"),
+    }
+
+
+def top(report: Json, base: str) -> list[Json]:
+    """The three findings that cost the most time, with what to change."""
+    rows = [
+        (number, row) for number, row in enumerate(report["findings"] or [], 1)
+        if row["severity"] != "info" and (row["recoverable_ns"] or row["charged_ns"])
+    ]  # fmt: skip
+    return [_top(number, row, base) for number, row in rows[:MOST_TOP]]
+
+
+def _top(number: int, row: Json, base: str) -> Json:
+    ns = row["recoverable_ns"] if row["recoverable_ns"] is not None else row["charged_ns"]
+    return {
+        "number": number,
+        "id": clean(row["id"], 40),
+        "title": clean(row["title"], 240),
+        "time": format_ns(ns),
+        "what": "could come back" if row["recoverable_ns"] is not None else "lost",
+        "share": share_of(row["share_of_step"], base),
+        "advice": clean(row["advice"][0], 400) if row["advice"] else None,
+        "severity": clean(row["severity"], 10),
+    }
+
+
+def bounds(report: Json, base: str) -> Json | None:
+    """The step as it is and as short as it could be without one cause; ``None`` if nothing can be stated."""
+    found = report.get("bounds")
+    if not found or not found.get("step_ns"):
+        return None
+    step = found["step_ns"]
+    rows = [{"name": "today", "ns": step}]
+    for key, name in (
+        ("without_top_finding_ns", "without the first finding"),
+        ("no_waiting_ns", "if no rank waited for another"),
+        ("all_hidden_ns", "if all communication were hidden"),
+    ):
+        if found.get(key) is not None:
+            rows.append({"name": name, "ns": found[key]})
+    if len(rows) == 1:
+        return None
+    return {
+        "rows": [
+            {
+                "name": row["name"],
+                "time": format_ns(row["ns"]),
+                "gain": share_of((step - row["ns"]) / step, base) if row["ns"] != step else None,
+                "width": row["ns"] / step * 100,
+            }
+            for row in rows
+        ],
+    }

@@ -1,0 +1,108 @@
+"""The pipeline bubble of every stage beside the ideal, the imbalance of all-to-all calls, and what overlap costs."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+from commprof.report.charts.wording import Json, clean, count
+from commprof.units import format_bytes, format_ns
+
+MOST_STAGES = 64
+MOST_ROWS = 30
+
+
+def pipeline(report: Json) -> Json | None:
+    """Bubble per stage over steps; ``None`` without a pipeline."""
+    found = report.get("pipeline")
+    if not found or not found.get("bubble"):
+        return None
+    by_stage: dict[int, list[Json]] = defaultdict(list)
+    for row in found["bubble"]:
+        by_stage[row["stage"]].append(row)
+    rows = [_stage(stage, by_stage[stage]) for stage in sorted(by_stage)]
+    ideal = found.get("ideal_share")
+    return {
+        "stages": count(found["stages"], "stage"),
+        "microbatches": count(found["microbatches"], "micro-batch", "micro-batches"),
+        "boundary": " × ".join(str(size) for size in found["boundary"]) if found.get("boundary") else None,
+        "ideal": None if ideal is None else f"{ideal:.3f}",
+        "ideal_left": None if ideal is None else min(ideal, 1) * 100,
+        "imbalance": format_ns(found["stage_imbalance_ns"]) if found.get("stage_imbalance_ns") is not None else None,
+        "rows": rows[:MOST_STAGES],
+        "total": len(rows),
+        "waits": any(row["known"] for row in rows),
+    }
+
+
+def _stage(stage: int, rows: list[Json]) -> Json:
+    shares = [row["share"] for row in rows if row["share"] is not None]
+    waits = [row["receive_wait_ns"] for row in rows if row["receive_wait_ns"] is not None]
+    share = sum(shares) / len(shares) if shares else None
+    return {
+        "stage": stage,
+        "idle": format_ns(round(sum(row["idle_ns"] or 0 for row in rows) / len(rows))),
+        "wait": format_ns(round(sum(waits) / len(waits))) if waits else "n/a",
+        "known": bool(waits),
+        "share": "n/a" if share is None else f"{share:.3f}",
+        "width": 0.0 if share is None else min(share, 1) * 100,
+        "steps": len(rows),
+    }
+
+
+def imbalance(report: Json) -> Json | None:
+    """All-to-all calls whose ranks send unequal amounts, the most unequal first."""
+    rows = report.get("imbalance") or []
+    if not rows:
+        return None
+    ordered = sorted(rows, key=lambda row: (-(row["ratio"] or 0), row["match"] or 0))
+    return {"rows": [_call(row) for row in ordered[:MOST_ROWS]], "total": len(rows)}
+
+
+def _call(row: Json) -> Json:
+    def ends(sizes: Json) -> tuple[str, str]:
+        known = [(size, int(rank)) for rank, size in (sizes or {}).items() if size is not None]
+        if not known:
+            return "n/a", "n/a"
+        low, high = min(known), max(known)
+        return f"{format_bytes(low[0])} (rank {low[1]})", f"{format_bytes(high[0])} (rank {high[1]})"
+
+    sent, received = ends(row["sent_bytes"]), ends(row["received_bytes"])
+    return {
+        "step": clean(row["step"], 60),
+        "match": "n/a" if row["match"] is None else str(row["match"]),
+        "ratio": "n/a" if row["ratio"] is None else f"{row['ratio']:.2f}",
+        "least": sent[0],
+        "most": sent[1],
+        "received": received[1],
+        "bars": _bars(row["sent_bytes"]),
+    }
+
+
+def _bars(sizes: Json) -> list[float]:
+    """Bytes sent by each rank as shares of the largest, up to 64 ranks."""
+    ordered = [sizes[rank] or 0 for rank in sorted(sizes or {}, key=int)][:64]
+    most = max(ordered, default=0) or 1
+    return [size / most * 100 for size in ordered]
+
+
+def contention(report: Json) -> Json | None:
+    """Kernels that run slower beside communication than alone."""
+    rows = report.get("contention") or []
+    if not rows:
+        return None
+    ordered = sorted(rows, key=lambda row: -(row["cost_ns_per_step"] or 0))
+    return {
+        "rows": [
+            {
+                "kernel": clean(row["kernel"], 120),
+                "alone": format_ns(round(row["mean_alone_ns"])),
+                "beside": format_ns(round(row["mean_beside_ns"])),
+                "calls": f"{row['calls_alone']:,} / {row['calls_beside']:,}",
+                "factor": "n/a" if row["factor"] is None else f"{row['factor']:.2f}",
+                "cost": format_ns(row["cost_ns_per_step"]),
+            }
+            for row in ordered[:MOST_ROWS]
+        ],
+        "total": len(rows),
+        "cost": format_ns(sum(row["cost_ns_per_step"] or 0 for row in rows)),
+    }

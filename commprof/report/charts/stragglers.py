@@ -1,0 +1,54 @@
+"""Ranks that the others wait for: how much it costs, why they are late, and the chain that leads to them."""
+
+from __future__ import annotations
+
+from commprof.report.causes import LATE, LATE_KINDS, named
+from commprof.report.charts.findings import with_unit
+from commprof.report.charts.wording import Json, clean, count, ratio, share_of
+from commprof.units import format_ns
+
+MOST_ROWS = 24
+MOST_LINKS = 12
+
+
+def stragglers(report: Json, base: str) -> Json | None:
+    """``{"rows", "total"}`` in the order of the report; ``None`` if nobody is named."""
+    rows = report.get("stragglers") or []
+    if not rows:
+        return None
+    step_ns = (report.get("overall") or {}).get("duration_ns")
+    return {"rows": [_row(row, step_ns, base) for row in rows[:MOST_ROWS]], "total": len(rows)}
+
+
+def late_name(row: Json) -> str:
+    """``rank 7``, ``host node3`` or what else is named."""
+    if row["rank"] is not None:
+        return f"rank {row['rank']}"
+    if row["host"]:
+        return f"host {clean(row['host'], 40)}"
+    return clean(row["role"], 60) if row.get("role") else "no single rank"
+
+
+def _row(row: Json, step_ns: int | None, base: str) -> Json:
+    known = LATE.get(row["cause"])
+    return {
+        "rank": row["rank"],
+        "name": late_name(row),
+        "role": clean(row["role"], 60) if row["role"] and row["rank"] is not None else None,
+        "host": clean(row["host"], 40) if row["host"] and row["rank"] is not None else None,
+        "kind": LATE_KINDS.get(row["kind"], clean(row["kind"], 30)),
+        "cause": named(LATE, row["cause"]),
+        "meaning": known.meaning if known else None,
+        "charged": format_ns(row["charged_ns_per_step"]),
+        "share": share_of(ratio(row["charged_ns_per_step"], step_ns), base),
+        "last": f"last in {row['last']:,} of {count(row['matched'], 'call')}",
+        "evidence": [_evidence(item, base) for item in row["evidence"][:8]],
+        "chain": [clean(link, 30) for link in row["chain"][:MOST_LINKS]] if len(row["chain"]) > 1 else [],
+    }
+
+
+def _evidence(item: object, base: str) -> str:
+    if isinstance(item, dict):
+        value = with_unit(item.get("value"), item.get("unit"), base)
+        return clean(f"{item.get('what', '')}: {value}", 240)
+    return clean(item, 240)

@@ -1,0 +1,190 @@
+"""Who waits for whom: heat maps of rank by step and rank by collective, and the clocks behind them.
+
+Bounded whatever the run: beyond ``MOST_RANKS`` rows the ranks that the others waited for the most keep a row each and
+the rest becomes one row with their median; beyond ``MOST_CALLS`` columns neighbouring calls share one.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from statistics import median
+
+from commprof.report.charts.wording import Json, clean, rank_ranges
+from commprof.units import format_bytes, format_ns
+
+MOST_RANKS = 48
+MOST_STEPS = 64
+MOST_CALLS = 400
+MOST_CLOCKS = 64
+
+Cells = dict[tuple[int, object], int | None]
+
+
+def waiting(report: Json) -> Json | None:
+    """``{"maps", "note", "ranks", "clocks"}`` for the browser and the template; ``None`` if nothing was matched."""
+    rows = report.get("waits") or []
+    if not rows:
+        return None
+    charged: dict[int, int] = defaultdict(int)
+    waited: dict[int, int] = defaultdict(int)
+    last: dict[int, int] = defaultdict(int)
+    matched: dict[int, int] = defaultdict(int)
+    for row in rows:
+        charged[row["rank"]] += row["charged_ns"] or 0
+        waited[row["rank"]] += row["wait_ns"] or 0
+        last[row["rank"]] += row["last"] or 0
+        matched[row["rank"]] += row["matched"] or 0
+    every = sorted(charged)
+    kept = every
+    if len(every) > MOST_RANKS:
+        kept = sorted(sorted(every, key=lambda rank: (-charged[rank], waited[rank], rank))[:MOST_RANKS])
+    rest = [rank for rank in every if rank not in set(kept)]
+    by_step = _by_step(rows, kept, rest)
+    by_call = _by_call(report, kept, rest)
+    return {
+        "maps": [each for each in (by_step, by_call) if each],
+        "note": _rule(len(kept), len(rest)),
+        "ranks": [
+            {
+                "rank": rank,
+                "waited": format_ns(waited[rank]),
+                "charged": format_ns(charged[rank]),
+                "last": f"{last[rank]:,} of {matched[rank]:,}",
+            }
+            for rank in sorted(kept, key=lambda rank: (-charged[rank], rank))
+        ],
+        "clocks": _clocks(report),
+    }
+
+
+def _rule(kept: int, rest: int) -> str | None:
+    if not rest:
+        return None
+    return (
+        f"The {kept} ranks that the others waited for the most have a row each; the row at the bottom is the median of "
+        f"the other {rest:,}. All of them are in the JSON."
+    )
+
+
+def _by_step(rows: list[Json], kept: list[int], rest: list[int]) -> Json | None:
+    steps = list(
+        dict.fromkeys(row["step"] for row in sorted(rows, key=lambda row: row["rank"]) if row["step"] is not None)
+    )
+    shown = steps[:MOST_STEPS]
+    if not shown:
+        return None
+    layers: list[tuple[str, Cells]] = []
+    for title, key in (("waits for others", "wait_ns"), ("makes others wait", "charged_ns")):
+        cells: Cells = {(row["rank"], row["step"]): row[key] for row in rows}
+        layers.append((title, cells))
+    return {
+        "name": "step",
+        "columns": [clean(step, 40).removeprefix("ProfilerStep") for step in shown],
+        "details": [clean(step, 60) for step in shown],
+        **_matrix(layers, shown, kept, rest),
+        "note": f"First {len(shown)} of {len(steps)} steps." if len(shown) < len(steps) else None,
+    }
+
+
+def _by_call(report: Json, kept: list[int], rest: list[int]) -> Json | None:
+    """Waiting in every call that was matched over ranks, in order of time."""
+    cells: Cells = {}
+    first: dict[int, Json] = {}
+    for call in report.get("collectives") or []:
+        match = call.get("match")
+        if match is None or call["wait_ns"] is None:
+            continue
+        cells[(call["rank"], match)] = call["wait_ns"]
+        if match not in first or call["start_ns"] < first[match]["start_ns"]:
+            first[match] = call
+    if not first:
+        return None
+    order = sorted(first, key=lambda match: (first[match]["start_ns"], match))
+    each = -(-len(order) // MOST_CALLS)
+    bins = [order[i : i + each] for i in range(0, len(order), each)]
+    summed: Cells = {}
+    for i, members in enumerate(bins):
+        for rank in [*kept, *rest]:
+            known = [ns for match in members if (ns := cells.get((rank, match))) is not None]
+            summed[(rank, i)] = sum(known) if known else None
+    return {
+        "name": "collective",
+        "columns": [str(members[0]) for members in bins],
+        "details": [_call_text([first[match] for match in members]) for members in bins],
+        **_matrix([("waits for others", summed)], list(range(len(bins))), kept, rest),
+        "note": None if each == 1 else f"Every column stands for {each} calls in a row; their waits add up.",
+    }
+
+
+def _call_text(calls: list[Json]) -> str:
+    head = calls[0]
+    text = f"{clean(head['op'], 20).replace('_', '-')} {format_bytes(head['size_bytes'])}, {clean(head['step'], 40)}"
+    return text if len(calls) == 1 else f"{text} and {len(calls) - 1} more"
+
+
+def _matrix(
+    layers: list[tuple[str, Cells]], columns: list[object] | list[str] | list[int], kept: list[int], rest: list[int]
+) -> Json:
+    """Rows from top to bottom: ranks, then the median of those without a row."""
+    names = [str(rank) for rank in kept] + ([f"median of {len(rest):,} others"] if rest else [])
+    shown = []
+    for title, cells in layers:
+        values = [[_rounded(cells.get((rank, column))) for column in columns] for rank in kept]
+        if rest:
+            values.append([_rounded(_median([cells.get((rank, column)) for rank in rest])) for column in columns])
+        shown.append({"title": title, "values": values})
+    return {"rows": names, "layers": shown, "ranks": rank_ranges(kept)}
+
+
+def _median(values: list[int | None]) -> int | None:
+    known = [value for value in values if value is not None]
+    return round(median(known)) if known else None
+
+
+def _rounded(ns: int | None) -> int | None:
+    """Three digits are more than a colour shows, and keep the file small."""
+    if ns is None or ns < 1000:
+        return ns
+    unit: int = 10 ** (len(str(ns)) - 3)
+    return ns // unit * unit
+
+
+def _clocks(report: Json) -> Json | None:
+    matching = report.get("matching") or {}
+    offsets = matching.get("clock_offsets_ns") or {}
+    if not offsets:
+        return None
+    known = sorted(((int(rank), ns) for rank, ns in offsets.items()), key=lambda pair: pair[0])
+    largest = sorted(known, key=lambda pair: (-abs(pair[1] or 0), pair[0]))[:MOST_CLOCKS]
+    return {
+        "rows": [{"rank": rank, "offset": format_ns(ns)} for rank, ns in sorted(largest)],
+        "total": len(known),
+        "uncertainty": format_ns(matching.get("clock_uncertainty_ns")),
+        "largest": format_ns(max((abs(ns) for _, ns in known if ns is not None), default=None)),
+    }
+
+
+def matching(report: Json) -> Json | None:
+    """How many calls were found again on the other ranks, and why the rest was not."""
+    found = report.get("matching")
+    if not found:
+        return None
+    reasons = {
+        "window-edge": "at the edge of a capture",
+        "rank-missing": "a member's trace is missing",
+        "extra-call": "some members made one call more",
+        "group-unknown": "of an unknown group",
+        "ambiguous": "fit in two ways equally well",
+    }
+    why = [
+        f"{number:,} {reasons.get(reason, clean(reason, 40))}"
+        for reason, number in (found.get("unmatched_by_reason") or {}).items() if number
+    ]  # fmt: skip
+    by = {"clock": "by aligned clocks", "duration": "by duration (the clocks are not known well enough)"}
+    return {
+        "matched": f"{found['matched']:,}",
+        "unmatched": f"{found['unmatched']:,}",
+        "why": why,
+        "last_by": by.get(found.get("last_by") or ""),
+        "assumed": bool(found.get("group_assumed")),
+    }
