@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import re
+from dataclasses import dataclass, replace
 from typing import Any
 
 import msgspec
@@ -75,32 +76,71 @@ def from_metadata(args: Args) -> CallFacts:
 
 
 _OUTPUT_FIRST = ("allgather", "reduce_scatter", "alltoall", "gather", "scatter")
+_NO_TENSOR = ("", "Scalar", "ScalarList", "GenericList")
+_ENDS = re.compile(r"(?:send|recv) \d+(?:->|<-)(\d+)$")
+
+# Places of arguments in the signatures of torch's ``c10d::*`` operators: the rank at the other end or at the root, and
+# the split sizes of output and input.
+_OTHER_RANK = {"send": 2, "recv_": 2, "broadcast_": 2, "reduce_": 3, "gather_": 3, "scatter_": 3}
+_OUTPUT_SPLITS, _INPUT_SPLITS = 3, 4
 
 
 def from_dims(name: str, args: Args) -> CallFacts:
     """From the ``Input Dims`` of an annotation (``nccl:*``, ``gloo:*``) or of a ``c10d::*`` operator.
 
     An annotation shows what the rank gives. An operator shows its arguments: where it has an output of its own,
-    that comes first.
+    that comes first. ``Concrete Inputs`` hold the ranks, as places in the group, and the split sizes.
     """
     operation = operation_of(name)
     dims = _decoded(args.dims)
     kinds = _decoded(args.types)
+    kinds = kinds if isinstance(kinds, list) else []
     sizes = [_elements(value) for value in dims] if isinstance(dims, list) else []
+    for place, kind in enumerate(kinds[: len(sizes)]):
+        if kind in _NO_TENSOR and sizes[place] == 1:  # no tensor is written like the shape of a scalar
+            sizes[place] = None
     dtype = None
-    for kind in kinds if isinstance(kinds, list) else []:
+    for kind in kinds:
         if isinstance(kind, str) and element_bytes(kind) is not None:
             dtype = kind
             break
-    short = name.rpartition("::")[2].lstrip("_")
-    if "::" in name and short.startswith(_OUTPUT_FIRST):
-        out, given = [*sizes, None, None][:2]
-        return CallFacts(operation, given, out, dtype)
     if "::" not in name:
         # Annotations list the tensors of a coalesced call one by one.
         total = sum(size for size in sizes if size) or None
-        return CallFacts(operation, total, None, dtype)
-    return CallFacts(operation, sizes[0] if sizes else None, None, dtype)
+        ends = _ENDS.search(name)
+        return CallFacts(operation, total, None, dtype, peer_place=int(ends[1]) if ends else None)
+    short = name.rpartition("::")[2].lstrip("_")
+    concrete = _decoded(args.concrete)
+    place = None
+    if short in _OTHER_RANK and isinstance(concrete, list) and len(concrete) > _OTHER_RANK[short]:
+        place = number(concrete[_OTHER_RANK[short]])
+    facts = CallFacts(
+        operation,
+        sizes[0] if sizes else None,
+        None,
+        dtype,
+        peer_place=place if operation in ("send", "recv") else None,
+        root_place=place if operation in _ROOTED else None,
+    )
+    if not short.startswith(_OUTPUT_FIRST):
+        return facts
+    out, given = [*sizes, None, None][:2]
+    facts = replace(facts, elements_in=given, elements_out=out)
+    return _with_splits(facts, short, dims, concrete) if operation == "all_to_all" else facts
+
+
+def _with_splits(facts: CallFacts, short: str, dims: Any, concrete: Any) -> CallFacts:
+    if short == "alltoall_" and isinstance(dims, list) and len(dims) > 1:
+        # Lists of tensors, one per member: their sizes are the splits.
+        got, given = (
+            tuple(_elements(tensor) for tensor in side) if isinstance(side, list) else () for side in dims[:2]
+        )
+        return replace(facts, given=shown_splits(list(given)), got=shown_splits(list(got)))
+    if isinstance(concrete, list) and len(concrete) > _INPUT_SPLITS:
+        return replace(
+            facts, given=shown_splits(concrete[_INPUT_SPLITS]), got=shown_splits(concrete[_OUTPUT_SPLITS])
+        )  # fmt: skip
+    return facts
 
 
 def number(value: Any) -> int | None:

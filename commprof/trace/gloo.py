@@ -8,17 +8,18 @@ operator is what tells a reduce-scatter from the all-reduce that gloo makes of i
 from __future__ import annotations
 
 import re
-from collections import defaultdict
-from dataclasses import dataclass, replace
-from typing import Any
+from collections import Counter, defaultdict
+from dataclasses import replace
 
 import numpy as np
 
 from commprof.intervals import Int64Array, IntervalSet, empty, union
 from commprof.trace.arguments import CallFacts, from_dims
 from commprof.trace.call_table import Call, assemble
+from commprof.trace.gloo_groups import groups_by_order, groups_by_vote, groups_of_messages, recorded_calls, stated_size
+from commprof.trace.gloo_pairs import NONE, Launched, Span, pair
 from commprof.trace.links import thread_keys
-from commprof.trace.model import NOT_LAUNCHED, Calls, CpuSpans, RankTrace
+from commprof.trace.model import NOT_LAUNCHED, Calls, CpuSpans, ProcessGroup, RankTrace
 from commprof.trace.operations import operation_of
 
 _WRAPPER = re.compile(
@@ -28,25 +29,6 @@ _WORKING_THREAD = ("ProfilerStep", "autograd::engine::")
 _DISPATCH = ("c10d::", "_c10d_functional::")
 
 
-@dataclass(slots=True)
-class _Launched:
-    """One ``c10d::*`` operator and how many of its gloo spans have not been seen yet."""
-
-    start: int
-    thread: int
-    facts: CallFacts
-    pieces: int
-    remaining: int
-    call: Call | None = None
-
-    def fits(self, span: CallFacts) -> bool:
-        """Whether a span of that shape can be this operator's; unknown shapes fit anything."""
-        mine, other = self.facts.elements_in, span.elements_in
-        if mine is None or other is None or self.facts.operation in ("send", "recv"):
-            return True
-        return mine == other * self.pieces
-
-
 def gloo_rows(rank: RankTrace) -> Int64Array:
     """Rows of the annotations that are executions of gloo."""
     return np.flatnonzero(np.isin(rank.annotations.name, _codes(rank, ("gloo:",))))
@@ -54,82 +36,133 @@ def gloo_rows(rank: RankTrace) -> Int64Array:
 
 def gloo_calls(rank: RankTrace) -> Calls:
     """The calls of a CPU trace, in order of start."""
-    spans = rank.annotations
-    waiting = _launched_operators(rank)
-    group = _only_group(rank)
-    calls: list[Call] = []
-    rows = gloo_rows(rank)
-    for row in rows[np.argsort(spans.start[rows], kind="stable")].tolist():
-        name = rank.names[spans.name[row]]
-        args = spans.args.get(row)
-        own = CallFacts(operation_of(name)) if args is None else from_dims(name, args)
-        start, end = int(spans.start[row]), int(spans.end[row])
-        operator = _launcher(waiting[own.operation], own, start)
-        if operator is not None and operator.call is not None:
-            operator.call.start.append(start)
-            operator.call.end.append(end)
+    spans, operators = _spans(rank), _operators(rank)
+    pairs = pair(spans, operators, {})
+    groups = _thread_groups(rank, spans, operators, pairs)
+    if any(operator.facts.group_name is not None for operator in operators):
+        # Calls of several groups may start in another order than they were launched; within a group they do not.
+        pairs = pair(spans, operators, groups)
+    calls: dict[int, Call] = {}
+    for number, (span, place) in enumerate(zip(spans, pairs, strict=True)):
+        key = place if place != NONE else -1 - number
+        if key in calls:
+            calls[key].start.append(span.start)
+            calls[key].end.append(span.end)
             continue
-        facts = own if operator is None else replace(operator.facts, dtype=operator.facts.dtype or own.dtype)
-        call = Call(
-            replace(facts, **group),
+        operator = operators[place] if place != NONE else None
+        facts = span.facts if operator is None else _completed(operator.facts, span.facts)
+        calls[key] = Call(
+            _in_group(facts, groups.get(span.tid) if not span.is_message else None),
             "annotation",
-            [start],
-            [end],
-            stream=int(spans.tid[row]),
+            [span.start],
+            [span.end],
+            stream=span.tid,
             launched=NOT_LAUNCHED if operator is None else operator.start,
             issued=NOT_LAUNCHED if operator is None else operator.start,
             thread=0 if operator is None else operator.thread,
-            has_metadata=facts.elements_in is not None,
+            has_metadata=facts.elements_in is not None or facts.elements_out is not None,
         )
-        calls.append(call)
-        if operator is not None:
-            operator.call = call
-    return assemble(calls, rank)
+    _place_messages(rank, list(calls.values()))
+    return assemble(list(calls.values()), rank)
 
 
-def _launched_operators(rank: RankTrace) -> dict[str, list[_Launched]]:
-    """Operators in order of launch, by gloo's own word for what they become (a reduce-scatter runs as all-reduce)."""
-    table = rank.operators
-    rows = np.flatnonzero(np.isin(table.name, _codes(rank, ("c10d::",))))
-    thread = thread_keys(table.pid, table.tid)
-    waiting: dict[str, list[_Launched]] = defaultdict(list)
+def _spans(rank: RankTrace) -> list[Span]:
+    """Gloo's executions in order of start."""
+    table = rank.annotations
+    rows = gloo_rows(rank)
+    spans = []
     for row in rows[np.argsort(table.start[rows], kind="stable")].tolist():
         name = rank.names[table.name[row]]
         args = table.args.get(row)
         facts = CallFacts(operation_of(name)) if args is None else from_dims(name, args)
+        spans.append(Span(int(table.start[row]), int(table.end[row]), int(table.tid[row]), facts))
+    return spans
+
+
+def _operators(rank: RankTrace) -> list[Launched]:
+    """Operators of collectives in order of launch, with what the Flight Recorder says of them."""
+    table = rank.operators
+    rows = np.flatnonzero(np.isin(table.name, _codes(rank, ("c10d::",))))
+    rows = rows[np.argsort(table.start[rows], kind="stable")]
+    thread = thread_keys(table.pid[rows], table.tid[rows]).tolist()
+    start, end = table.start[rows].tolist(), table.end[rows].tolist()
+    names = [rank.names[code] for code in table.name[rows].tolist()]
+    told = []
+    for name, row in zip(names, rows.tolist(), strict=True):
+        args = table.args.get(row)
+        told.append(CallFacts(operation_of(name)) if args is None else from_dims(name, args))
+    recorded = recorded_calls(rank.flight, rank.base_ns, start, end, [facts.operation for facts in told])
+    operators = []
+    for place, (name, facts) in enumerate(zip(names, told, strict=True)):
+        entry = recorded.get(place)
+        if entry is not None:
+            facts = replace(
+                facts,
+                elements_in=entry.elements_in if facts.elements_in is None else facts.elements_in,
+                elements_out=entry.elements_out if facts.elements_out is None else facts.elements_out,
+                dtype=facts.dtype or entry.dtype,
+                sequence=entry.sequence,
+                group_name=entry.group,
+            )
         # The list form of a reduce-scatter becomes one all-reduce per chunk, as many as there are ranks.
-        pieces = (rank.world_size or 1) if name == "c10d::reduce_scatter_" else 1
-        runs_as = "all_reduce" if facts.operation == "reduce_scatter" else facts.operation
-        waiting[runs_as].append(_Launched(int(table.start[row]), int(thread[row]), facts, pieces, pieces))
-    return waiting
+        pieces = stated_size(facts) or rank.world_size or 1 if name == "c10d::reduce_scatter_" else 1
+        operators.append(Launched(start[place], thread[place], facts, pieces))
+    return operators
 
 
-def _launcher(queue: list[_Launched], span: CallFacts, start: int) -> _Launched | None:
-    """The first operator of that shape that was launched before the span started and still waits for one."""
-    for index, operator in enumerate(queue):
-        if operator.start > start:
-            return None
-        if operator.fits(span):
-            operator.remaining -= 1
-            if not operator.remaining:
-                del queue[index]
-            return operator
-    return None
-
-
-def _only_group(rank: RankTrace) -> dict[str, Any]:
-    """Group facts for every call where the rank is in one group alone; gloo's events name none."""
+def _thread_groups(
+    rank: RankTrace, spans: list[Span], operators: list[Launched], pairs: list[int]
+) -> dict[int, ProcessGroup]:
+    """The group that each thread of gloo works for."""
+    threads = {span.tid for span in spans if not span.is_message}
     several = [group for group in rank.groups if group.size is None or group.size > 1]
-    if len(several) != 1:
-        return {}
-    group = several[0]
-    ranks = None if group.ranks is None else list(group.ranks)
-    return {
-        "group_name": group.name,
-        "group_description": group.description or None,
-        "group_ranks": ranks,
-        "group_size": group.size,
-    }
+    if len(several) == 1:
+        return dict.fromkeys(threads, several[0])
+    votes: dict[int, Counter[str]] = defaultdict(Counter)
+    sizes: dict[int, set[int]] = defaultdict(set)
+    places: Counter[int] = Counter()
+    for span, place in zip(spans, pairs, strict=True):
+        if place == NONE or span.is_message:
+            continue
+        facts = operators[place].facts
+        if facts.group_name is not None:
+            votes[span.tid][facts.group_name] += 1
+        size = stated_size(facts)
+        if size is not None:
+            sizes[span.tid].add(size)
+        places[span.tid] = max(places[span.tid], facts.root_place or 0)
+    return groups_by_vote(votes, rank.groups) or groups_by_order(threads, sizes, places, rank.groups)
+
+
+def _place_messages(rank: RankTrace, calls: list[Call]) -> None:
+    """Name the group of sends and receives, which run on the caller's thread."""
+    with_collectives = {call.facts.group_name or "" for call in calls}
+    messages = [call for call in calls if call.facts.operation in ("send", "recv")]
+    places = [call.facts.peer_place for call in messages]
+    found = groups_of_messages(places, rank.rank, rank.groups, with_collectives)
+    for call, group in zip(messages, found, strict=True):
+        call.facts = _in_group(call.facts, group)
+
+
+def _completed(facts: CallFacts, span: CallFacts) -> CallFacts:
+    """The operator's facts; gloo's own say what type and how much where the operator does not."""
+    if facts.dtype is None and span.dtype is not None:
+        facts = replace(facts, dtype=span.dtype)
+    if facts.elements_in is None and facts.elements_out is None and facts.operation == span.operation:
+        facts = replace(facts, elements_in=span.elements_in)
+    return facts
+
+
+def _in_group(facts: CallFacts, group: ProcessGroup | None) -> CallFacts:
+    if facts.group_name is not None or group is None:
+        return facts
+    return replace(
+        facts,
+        group_name=group.name,
+        group_description=group.description or None,
+        group_ranks=None if group.ranks is None else str(list(group.ranks)),
+        group_size=group.size,
+    )
 
 
 def cpu_compute(rank: RankTrace) -> IntervalSet:

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from commprof.intervals import Int64Array
+from commprof.manifest import FlightEntry
 from commprof.trace.events import Args
 
 Int32Array = NDArray[np.int32]
@@ -124,6 +125,7 @@ class RankTrace:
     device_names: tuple[str, ...] = ()
     sm_counts: tuple[int | None, ...] = ()
     warnings: list[str] = field(default_factory=list)
+    flight: tuple[FlightEntry, ...] = ()
 
     @property
     def rank(self) -> int:

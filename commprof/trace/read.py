@@ -101,10 +101,11 @@ def _rank_trace(
         metadata=metadata,
         world_size=distributed.world_size or (manifest.world_size if manifest else None),
         backend=distributed.backend or (manifest.backend if manifest else None),
-        groups=distributed.groups or _manifest_groups(manifest),
+        groups=_groups(distributed.groups, manifest),
         device_names=names,
         sm_counts=counts,
         warnings=warnings,
+        flight=manifest.flight if manifest else (),
     )
 
 
@@ -120,10 +121,17 @@ def _base_ns(metadata: dict[str, Any]) -> tuple[int, bool]:
     return 0, True
 
 
-def _manifest_groups(manifest: Manifest | None) -> tuple[ProcessGroup, ...]:
+def _groups(in_file: tuple[ProcessGroup, ...], manifest: Manifest | None) -> tuple[ProcessGroup, ...]:
+    """The groups of the file in their order, with the members that only the manifest knows, then its other groups."""
     if manifest is None:
-        return ()
-    return tuple(
-        ProcessGroup(group.name, group.description or "", len(group.ranks) or None, group.ranks or None)
+        return in_file
+    told = {
+        group.name: ProcessGroup(group.name, group.description or "", len(group.ranks) or None, group.ranks or None)
         for group in manifest.groups
-    )
+    }
+    names = {group.name for group in in_file}
+    merged = [
+        told[group.name] if group.ranks is None and group.name in told and told[group.name].ranks else group
+        for group in in_file
+    ]
+    return (*merged, *(group for name, group in told.items() if name not in names))
