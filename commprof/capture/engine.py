@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 from commprof.manifest import (
+    ClockSample,
+    CudaGraph,
     DdpModule,
     FlightEntry,
     FsdpUnit,
@@ -42,6 +44,7 @@ class RunFacts:
     cuda_version: str | None = None
     nccl_version: str | None = None
     device: str | None = None
+    pci_bus_id: str | None = None
     ddp: tuple[DdpModule, ...] = ()
     parameters: Parameters | None = None
     fsdp: tuple[FsdpUnit, ...] = ()
@@ -50,6 +53,7 @@ class RunFacts:
     pipeline: Pipeline | None = None
     optimizers: tuple[Optimizer, ...] = ()
     flight: tuple[FlightEntry, ...] = ()
+    cuda_graphs: tuple[CudaGraph, ...] = ()
     notes: tuple[str, ...] = ()
 
 
@@ -70,6 +74,9 @@ class Engine(Protocol):
         What cannot be read is left out and named in ``notes``.
         """
 
+    def clock_samples(self, moment: Literal["before", "after"]) -> tuple[ClockSample, ...]:
+        """This rank's clock against the first rank's; bounded in time, and no collective."""
+
     def occupied(self) -> bool:
         """Whether somebody else's profiler records or warms up."""
 
@@ -89,4 +96,7 @@ class Engine(Protocol):
         """End recording, or undo ``prepare``; the results stay for ``export``. Without either: nothing."""
 
     def export(self, path: Path) -> None:
-        """Write what was recorded as plain Kineto JSON."""
+        """Write what was recorded as plain Kineto JSON; afterwards ``prepare`` may begin anew."""
+
+    def close(self) -> None:
+        """Put back what the engine changed and end what it started; nothing follows."""

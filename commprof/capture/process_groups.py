@@ -10,28 +10,28 @@ import torch
 import torch.distributed as dist
 
 from commprof.capture.engine import Whereabouts
-from commprof.capture.surroundings import whole_number
+from commprof.capture.surroundings import local_rank, whole_number
 from commprof.manifest import ProcessGroup
 
 
 def whereabouts() -> Whereabouts:
     """From the process group where there is one, else from the launcher's variables, else rank 0 of 1."""
-    local_rank = whole_number(os.environ, "LOCAL_RANK")
+    local = local_rank()
     if dist.is_available() and dist.is_initialized():
         return Whereabouts(
             rank=dist.get_rank(),
             source="process group",
             world_size=dist.get_world_size(),
-            local_rank=local_rank,
+            local_rank=local,
             backend=str(dist.get_backend()),
             groups=_groups(),
             timeout_ns=_timeout_ns(),
         )
     rank = whole_number(os.environ, "RANK")
     if rank is None:
-        return Whereabouts(rank=0, source="default", world_size=1, local_rank=local_rank)
+        return Whereabouts(rank=0, source="default", world_size=1, local_rank=local)
     world_size = max(whole_number(os.environ, "WORLD_SIZE") or 0, rank + 1)
-    return Whereabouts(rank=rank, source="environment RANK", world_size=world_size, local_rank=local_rank)
+    return Whereabouts(rank=rank, source="environment RANK", world_size=world_size, local_rank=local)
 
 
 def _groups() -> tuple[ProcessGroup, ...]:

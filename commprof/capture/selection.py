@@ -5,31 +5,92 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
 
+from commprof.capture.engine import Whereabouts
 from commprof.errors import UsageError
+from commprof.manifest import ProcessGroup
 
 _URL = re.compile(r"^[A-Za-z][A-Za-z0-9+.\-]*://")
+# Names under which frameworks make groups over replicas: DeviceMesh ("mesh_dp"), Megatron, DeepSpeed, HSDP.
+_DATA_PARALLEL = re.compile(r"(?:^|[^a-z])(?:dp|ddp|fsdp|hsdp|data|replicate|replica|rep|shard)(?:$|[^a-z])", re.I)
+_KINDS = ("all", "replica", "one-per-host")
 
 Ranks = str | Iterable[int]
 
 
-def parse_ranks(ranks: Ranks) -> frozenset[int] | None:
-    """The ranks that record.
+@dataclass(frozen=True)
+class RankChoice:
+    """Which ranks record: a kind of choice, or the ranks of a list. Each rank decides by itself, without a message."""
 
-    ``None`` means all. Raises ``UsageError`` for what is neither "all" nor ranks.
+    kind: str
+    listed: frozenset[int] = frozenset()
+
+    def __str__(self) -> str:
+        return ", ".join(map(str, sorted(self.listed))) if self.listed else self.kind
+
+    def takes(self, where: Whereabouts) -> bool:
+        """Whether this rank records."""
+        if self.listed:
+            return where.rank in self.listed
+        if self.kind == "one-per-host":
+            return where.local_rank in (0, None)
+        return self.kind == "all" or _in_replica(where)
+
+    def doubt(self, where: Whereabouts) -> str | None:
+        """Why more ranks record than were asked for, if they do."""
+        if self.kind == "one-per-host" and where.local_rank is None and where.world_size > 1:
+            return 'ranks="one-per-host": no launcher variable (LOCAL_RANK) tells the ranks of a host apart, all record'
+        if self.kind == "replica" and not _data_parallel(where) and any(_partial(g, where) for g in _named(where)):
+            return 'ranks="replica": no process group is named as data-parallel, all ranks record'
+        return None
+
+    def speaks(self, where: Whereabouts) -> bool:
+        """Whether this rank tells the user where the capture is: the first of those that record."""
+        return where.rank == (min(self.listed) if self.listed else 0)
+
+
+def _in_replica(where: Whereabouts) -> bool:
+    """Whether the rank belongs to the first data-parallel replica, or is in one group with rank 0.
+
+    The place in a data-parallel group is the number of the replica. Where no group is named as
+    data-parallel, the whole job is one such group and all ranks belong to it. Groups of all ranks beside
+    smaller ones (control, the mean of a loss) are not made complete: that would take all ranks.
     """
+    replicas = [group for group in _data_parallel(where) if _partial(group, where)]
+    if not replicas:
+        return True
+    beside = [group for group in _named(where) if _partial(group, where)]
+    return any(0 in group.ranks for group in beside) or all(min(group.ranks) == where.rank for group in replicas)
+
+
+def _named(where: Whereabouts) -> list[ProcessGroup]:
+    return [group for group in where.groups if group.description != "default_pg" and len(group.ranks) > 1]
+
+
+def _partial(group: ProcessGroup, where: Whereabouts) -> bool:
+    return len(group.ranks) < where.world_size
+
+
+def _data_parallel(where: Whereabouts) -> list[ProcessGroup]:
+    return [group for group in _named(where) if _DATA_PARALLEL.search(group.description or "")]
+
+
+def parse_ranks(ranks: Ranks) -> RankChoice:
+    """The choice of ranks; raises ``UsageError`` for what is none."""
+    expected = f"{', '.join(map(repr, _KINDS))} or a list of ranks"
     if isinstance(ranks, str):
-        if ranks == "all":
-            return None
-        raise UsageError(f'Capture: ranks={ranks!r} is neither "all" nor a list of ranks')
+        if ranks in _KINDS:
+            return RankChoice(ranks)
+        raise UsageError(f"Capture: ranks={ranks!r} is none of {expected}")
     try:
         chosen = frozenset(ranks)
     except TypeError:
-        raise UsageError(f'Capture: ranks={ranks!r} is neither "all" nor a list of ranks') from None
+        raise UsageError(f"Capture: ranks={ranks!r} is none of {expected}") from None
     if not chosen or any(isinstance(rank, bool) or not isinstance(rank, int) or rank < 0 for rank in chosen):
         raise UsageError(f"Capture: ranks={ranks!r} is not a list of ranks, the first being 0")
-    return chosen
+    return RankChoice("list", chosen)
 
 
 def parse_folder(out: str | os.PathLike[str]) -> Path:

@@ -5,23 +5,27 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 import torch
 import torch.autograd.profiler as autograd_profiler
 from torch.profiler import ProfilerActivity, record_function
 from torch.profiler.profiler import _KinetoProfile
 
+from commprof.capture.clock_exchange import ClockExchange, open_exchange
 from commprof.capture.ddp_buckets import describe_ddp
 from commprof.capture.descriptions import mend_descriptions, need_mending
 from commprof.capture.engine import RunFacts, Whereabouts
 from commprof.capture.flight import flight_entries
 from commprof.capture.fsdp_units import describe_fsdp
+from commprof.capture.graph_notes import GraphNotes
 from commprof.capture.inventory import Inventory, take_inventory
 from commprof.capture.layout import describe_meshes, describe_optimizers, describe_pipeline, describe_placements
+from commprof.capture.nvtx import NvtxRanges
 from commprof.capture.parameters import count_parameters
 from commprof.capture.process_groups import whereabouts
 from commprof.capture.rivals import RivalWatch, another_records, another_warms_up
+from commprof.manifest import ClockSample
 
 T = TypeVar("T")
 
@@ -33,8 +37,12 @@ class TorchEngine:
     carry the loop's own numbers. Only its export is used, never its Python events.
     """
 
-    def __init__(self, *, with_stack: bool = False) -> None:
+    def __init__(self, *, with_stack: bool = False, nvtx: bool = True) -> None:
         self._with_stack = with_stack
+        self._nvtx = NvtxRanges() if nvtx else None
+        self._graphs = GraphNotes()
+        self._graphs.begin()
+        self._clocks: ClockExchange | None = None
         self._profiler: _KinetoProfile | None = None
         self._recording = False
         self._finished = False
@@ -57,6 +65,7 @@ class TorchEngine:
             cuda_version=torch.version.cuda,
             nccl_version=_attempt(_nccl_version, None, "NCCL version", notes) if cuda else None,
             device=_attempt(torch.cuda.get_device_name, None, "device name", notes) if cuda else None,
+            pci_bus_id=_attempt(_pci_bus_id, None, "PCI bus id", notes) if cuda else None,
             ddp=_attempt(lambda: describe_ddp(found.modules), (), "DDP buckets", notes),
             parameters=_attempt(lambda: count_parameters(found.modules), None, "parameters", notes),
             fsdp=_attempt(lambda: describe_fsdp(found.modules), (), "FSDP units", notes),
@@ -65,8 +74,19 @@ class TorchEngine:
             pipeline=_attempt(lambda: describe_pipeline(found.stages, found.schedules), None, "pipeline", notes),
             optimizers=_attempt(lambda: describe_optimizers(found.optimizers), (), "optimizers", notes),
             flight=_attempt(lambda: flight_entries(start_ns, stop_ns), (), "Flight Recorder", notes),
+            cuda_graphs=tuple(self._graphs.graphs),
             notes=tuple(notes),
         )
+
+    def clock_samples(self, moment: Literal["before", "after"]) -> tuple[ClockSample, ...]:
+        if self._clocks is None and moment == "before":
+            self._clocks = open_exchange(whereabouts(), self.unix_ns)
+        return () if self._clocks is None else self._clocks.sample(moment)
+
+    def close(self) -> None:
+        self._graphs.end()
+        if self._clocks is not None:
+            self._clocks.close()
 
     def occupied(self) -> bool:
         return another_records() or another_warms_up()
@@ -92,6 +112,8 @@ class TorchEngine:
             raise RuntimeError("another profiler records")
         self._profiler.start_trace()
         self._recording = True
+        if self._nvtx is not None:
+            self._nvtx.begin()
         self._info = _distributed_info(self._profiler)
 
     def open_step(self, name: str) -> None:
@@ -104,6 +126,8 @@ class TorchEngine:
             step.__exit__(None, None, None)
 
     def stop(self, *, wait_for_device: bool) -> None:
+        if self._nvtx is not None:
+            self._nvtx.end()
         self.close_step()
         self._watch.end()
         profiler = self._profiler
@@ -121,8 +145,9 @@ class TorchEngine:
         self._finished = True
 
     def export(self, path: Path) -> None:
-        profiler, self._profiler = self._profiler, None
-        if profiler is None or not self._finished:
+        profiler, finished = self._profiler, self._finished
+        self._profiler, self._finished = None, False
+        if profiler is None or not finished:
             raise RuntimeError("nothing was recorded")
         profiler.export_chrome_trace(str(path))
         if self._info is not None and need_mending(self._info):
@@ -161,6 +186,14 @@ def _distributed_info(profiler: Any) -> dict[str, Any] | None:
     except Exception:
         return None
     return info
+
+
+def _pci_bus_id() -> str | None:
+    """Of the current device, as the system tools write it: ``0000:1b:00.0``."""
+    it: Any = torch.cuda.get_device_properties(torch.cuda.current_device())
+    if not hasattr(it, "pci_bus_id"):
+        return None
+    return f"{it.pci_domain_id:04x}:{it.pci_bus_id:02x}:{it.pci_device_id:02x}.0"
 
 
 def _nccl_version() -> str:

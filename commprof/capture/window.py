@@ -56,10 +56,11 @@ class StepLog:
     """Start and length of every step, 16 bytes each; steps beyond the first 65,536 are not kept.
 
     ``unix_ns`` gives the starts, ``tick_ns`` (monotonic) the lengths: a clock that is set back must not
-    give a negative step.
+    give a negative step. The first step is number ``first``.
     """
 
-    def __init__(self, unix_ns: Callable[[], int], tick_ns: Callable[[], int]) -> None:
+    def __init__(self, unix_ns: Callable[[], int], tick_ns: Callable[[], int], first: int = 0) -> None:
+        self._first = first
         self._unix_ns = unix_ns
         self._tick_ns = tick_ns
         self._starts = array("q")
@@ -69,13 +70,17 @@ class StepLog:
     def begin(self) -> None:
         self._open = (self._unix_ns(), self._tick_ns())
 
-    def end(self) -> None:
-        if self._open is None or len(self._starts) >= _MOST_STEPS_KEPT:
-            return
+    def end(self) -> int | None:
+        """The length of the step that ends here; ``None`` where none was open."""
+        if self._open is None:
+            return None
         start, tick = self._open
         self._open = None
-        self._starts.append(start)
-        self._durations.append(self._tick_ns() - tick)
+        duration = self._tick_ns() - tick
+        if len(self._starts) < _MOST_STEPS_KEPT:
+            self._starts.append(start)
+            self._durations.append(duration)
+        return duration
 
     def times(self) -> StepTimes:
-        return StepTimes(first=0, start_ns=tuple(self._starts), duration_ns=tuple(self._durations))
+        return StepTimes(first=self._first, start_ns=tuple(self._starts), duration_ns=tuple(self._durations))

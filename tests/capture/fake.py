@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from commprof.capture.engine import RunFacts, Whereabouts
+from commprof.manifest import ClockSample
 
 EPOCH = 1_700_000_000_000_000_000
 
@@ -24,6 +25,8 @@ class FakeEngine:
         self.busy = False
         self.content = b'{"traceEvents": []}\n'
         self.on_rival: Callable[[], None] | None = None
+        self.samples: dict[str, tuple[ClockSample, ...]] = {}
+        self.closed = 0
 
     def unix_ns(self) -> int:
         return EPOCH + self.now
@@ -38,6 +41,11 @@ class FakeEngine:
     def facts(self, model: Any, start_ns: int, stop_ns: int) -> RunFacts:
         self._called("facts")
         return RunFacts(torch_version="0.0-fake")
+
+    def clock_samples(self, moment: Literal["before", "after"]) -> tuple[ClockSample, ...]:
+        if f"clocks {moment}" in self.fail:
+            raise self.fail[f"clocks {moment}"]
+        return self.samples.get(moment, ())
 
     def occupied(self) -> bool:
         return self.busy
@@ -62,6 +70,9 @@ class FakeEngine:
     def export(self, path: Path) -> None:
         path.write_bytes(self.content)
         self._called("export")
+
+    def close(self) -> None:
+        self.closed += 1
 
     def opened(self) -> list[str]:
         """The step ranges in the trace, in order."""
