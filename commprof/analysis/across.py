@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from commprof.analysis.bandwidth import find_bandwidth
 from commprof.analysis.clocks import align_clocks
+from commprof.analysis.hardware import choose_hardware
 from commprof.analysis.hosts import find_hosts
 from commprof.analysis.matching import match_calls
 from commprof.analysis.model import Analysis
+from commprof.analysis.parallelism import find_parallelism
 from commprof.analysis.waiting import call_waits, match_times
 
 
@@ -24,8 +27,11 @@ class AnalysisOptions:
 
 def across(analysis: Analysis, options: AnalysisOptions) -> None:
     """Fill in every part of ``analysis`` that compares ranks or groups; a part that cannot speak adds a note."""
-    hosts = find_hosts(analysis, options.hosts)
+    hosts = analysis.hosts = find_hosts(analysis, options.hosts)
+    analysis.hardware = choose_hardware(options.hardware, (rank.device_name for rank in analysis.ranks))
+    find_parallelism(analysis)
     analysis.matching = match_calls(analysis)
     analysis.clocks = align_clocks(analysis.matching, [hosts.get(rank.rank) for rank in analysis.ranks])
     analysis.times = match_times(analysis, analysis.matching, analysis.clocks)
     analysis.waiting = call_waits(analysis, analysis.matching, analysis.times)
+    analysis.bandwidth = find_bandwidth(analysis, analysis.waiting, hosts, analysis.hardware)

@@ -16,7 +16,7 @@ from commprof.units import format_ns
 _UNCLASSIFIED_SHARE = 0.05
 
 _NOT_BUILT = (
-    "stragglers", "strategy", "idle", "imbalance", "pipeline", "units", "contention",
+    "stragglers", "idle", "imbalance", "pipeline", "units", "contention",
     "bounds", "whatif", "checks", "findings",
 )  # fmt: skip
 

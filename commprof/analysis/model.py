@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from commprof.analysis.attribution import Pieces
+from commprof.analysis.frameworks import FrameworkMarks
 from commprof.analysis.places import CallPlaces, PieceCauses
 from commprof.analysis.rollup import ExposureRow
 from commprof.analysis.where_model import Bucket
@@ -17,8 +18,12 @@ from commprof.manifest import Manifest
 from commprof.trace.model import Calls, FileFacts, GroupFacts
 
 if TYPE_CHECKING:
+    from commprof.analysis.bandwidth import GroupBandwidth
     from commprof.analysis.clocks import Clocks
+    from commprof.analysis.hardware_table import Hardware
     from commprof.analysis.matching import Matching
+    from commprof.analysis.roles import Role
+    from commprof.analysis.strategy import Strategy
     from commprof.analysis.waiting import CallWaits, MatchTimes
 
 
@@ -156,6 +161,7 @@ class RankAnalysis:
     """Indices of the step marks in which an optimizer stepped."""
     places: CallPlaces
     causes: PieceCauses
+    frameworks: FrameworkMarks = field(default_factory=FrameworkMarks)
     buckets: list[Bucket] = field(default_factory=list)
 
     @property
@@ -194,6 +200,14 @@ class Analysis:
     times: MatchTimes | None = None
     waiting: list[CallWaits] = field(default_factory=list)
     """Waiting of the calls of each rank, in order of ``ranks``."""
+    hosts: dict[int, str] = field(default_factory=dict)
+    """Host of every rank of which one is known, missing ranks too."""
+    hardware: Hardware | None = None
+    roles: list[Role] = field(default_factory=list)
+    """Role of each group, in the order of ``groups``."""
+    bandwidth: dict[tuple[int, str], GroupBandwidth] = field(default_factory=dict)
+    """By index of the group and operation."""
+    strategy: Strategy | None = None
 
     @property
     def origin_ns(self) -> int:

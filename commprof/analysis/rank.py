@@ -8,7 +8,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from commprof.analysis.devices import cpu_work, device_work
-from commprof.analysis.hostbound import host_bound
+from commprof.analysis.frameworks import framework_marks
+from commprof.analysis.hostbound import unlaunched
 from commprof.analysis.model import Coverage, DeviceAnalysis, RankAnalysis, Step
 from commprof.analysis.scene import DeviceScene, Scene
 from commprof.analysis.selection import StepSelection
@@ -93,7 +94,8 @@ def _measure(
         if steps is not None:
             windows = steps.apply(windows, rank.file.path)
         linked = bool((work.compute_launch != NOT_LAUNCHED).any())
-        scene = DeviceScene(work, windows, host_bound(work, rank.runtime, blocking) if linked else None)
+        host, blocked = unlaunched(work, rank.runtime, blocking)
+        scene = DeviceScene(work, windows, host if linked else None, blocked)
         scenes.append(scene)
         devices.append(_device(work, windows, Splitter(work, scene.host), incomplete, cut_step))
         shares.add(scene)
@@ -118,6 +120,7 @@ def _measure(
         warnings=rank.warnings,
         optimizer_marks=optimizer_marks(rank, marks),
         places=located.places,
+        frameworks=framework_marks(rank, marks),
         causes=located.causes,
         buckets=located.buckets,
     )

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import Any
 
-import numpy as np
-
 from commprof.analysis.model import Analysis, DeviceAnalysis, RankAnalysis, Split
 from commprof.analysis.steps import Unit, mean, period_of, units
 from commprof.report.waiting_rows import wait_columns
@@ -160,55 +158,3 @@ def _at_least(operation: str, message: int, size: int | None, duration: int, fus
     if factor is None or message <= 0 or not duration or fused or operation == "all_to_all":
         return None
     return message * factor / duration
-
-
-def group_rows(analysis: Analysis) -> list[dict[str, Any]]:
-    """One row per process group and operation, over all ranks, in order of exposed time."""
-    sums: dict[tuple[int, int], dict[str, int]] = {}
-    for rank, groups in zip(analysis.ranks, analysis.group_of, strict=True):
-        calls, shares = rank.calls, rank.shares
-        to_global = np.array([*groups, -1], np.int64)  # the last one stands for "no group", index -1
-        group = to_global[calls.group]
-        for key in sorted({(g, o) for g, o in zip(group.tolist(), calls.operation.tolist(), strict=True)}):
-            mine = (group == key[0]) & (calls.operation == key[1]) & ~calls.fused
-            if not mine.any():
-                continue
-            entry = sums.setdefault(key, dict.fromkeys(("calls", "bytes", "comm", "exposed", "hidden", "unsized"), 0))
-            sized = mine & (calls.size_bytes >= 0)
-            entry["calls"] += int(mine.sum())
-            entry["bytes"] += int(calls.size_bytes[sized].sum())
-            entry["unsized"] += int((mine & (calls.size_bytes < 0)).sum())
-            entry["comm"] += int(calls.duration[mine].sum())
-            entry["exposed"] += int(shares.exposed[mine].sum())
-            entry["hidden"] += int((calls.duration - shares.touched)[mine].sum())
-    rows = [_group_row(analysis, group, OPERATIONS[operation], entry) for (group, operation), entry in sums.items()]
-    return sorted(rows, key=lambda row: (-row["exposed_ns"], row["group_id"] is None, row["group_id"] or 0, row["op"]))
-
-
-def _group_row(analysis: Analysis, group: int, operation: str, entry: dict[str, int]) -> dict[str, Any]:
-    facts = analysis.groups[group] if group >= 0 else None
-    empty = (
-        "exposed_host_ns", "exposed_wait_ns", "exposed_transfer_ns", "wait_ns", "transfer_ns", "busbw_gbps_median",
-        "busbw_gbps_best", "crosses_hosts", "alpha_ns", "beta_gbps", "fit_error", "peak_gbps", "peak_source",
-        "efficiency", "compute_to_comm",
-    )  # fmt: skip
-    return {
-        "group": facts.name if facts else None,
-        "description": facts.description if facts else None,
-        "ranks": list(facts.ranks) if facts and facts.ranks else None,
-        "op": operation,
-        "role": "unknown",
-        "group_id": group if group >= 0 else None,
-        "group_size": facts.size if facts else None,
-        "members": facts.members if facts else "unknown",
-        "role_evidence": [],
-        "overlap_ns": entry["hidden"],
-        "calls": entry["calls"],
-        "bytes": entry["bytes"],
-        "comm_ns": entry["comm"],
-        "exposed_ns": entry["exposed"],
-        "clean_calls": 0,
-        "contended": False,
-        "calls_without_size": entry["unsized"],
-        **dict.fromkeys(empty),
-    }

@@ -12,8 +12,11 @@ from typing import Any
 from commprof.analysis.combine import ranks_text, unclassified_kernels
 from commprof.analysis.model import Analysis, RankAnalysis
 from commprof.diagnosis.model import Diagnosis
-from commprof.report.rows import call_rows, group_rows, overall_row, rank_row
+from commprof.report.findings_rows import accounting_row, bounds_row, finding_rows
+from commprof.report.group_rows import group_rows
+from commprof.report.rows import call_rows, overall_row, rank_row
 from commprof.report.step_rows import per_step_rows
+from commprof.report.strategy_rows import strategy_row
 from commprof.report.waiting_rows import matching_row, wait_rows
 from commprof.report.where_rows import bucket_rows, exposure_rows
 from commprof.version import __version__
@@ -52,17 +55,18 @@ def build_report(analysis: Analysis, diagnosis: Diagnosis) -> dict[str, Any]:
         "matching": matching_row(analysis),
         "waits": wait_rows(analysis),
         "stragglers": [],
-        "strategy": None,
+        "strategy": strategy_row(analysis),
         "exposure": exposure_rows(analysis),
         "idle": [],
         "imbalance": [],
         "pipeline": None,
         "units": [],
         "contention": [],
-        "bounds": None,
+        "bounds": bounds_row(diagnosis.bounds),
         "whatif": [],
         "checks": [],
-        "findings": [],
+        "findings": finding_rows(diagnosis),
+        "accounting": accounting_row(diagnosis.accounting),
         "verdict": {
             "bottleneck": verdict.bottleneck,
             "summary": verdict.summary,
@@ -126,13 +130,18 @@ def _input(analysis: Analysis) -> dict[str, Any]:
         "files": [_file(rank) for rank in ranks],
         "ignored": [{"path": path, "reason": reason} for path, reason in analysis.ignored],
         "capture": analysis.capture,
-        "hardware": {"name": None, "source": None},
+        "hardware": _hardware(analysis),
         "world_size": analysis.world_size,
         "ranks": [rank.rank for rank in ranks],
         "missing_ranks": analysis.missing_ranks,
         "backend": next((rank.backend for rank in ranks if rank.backend), None),
         "devices": sorted({rank.device_name for rank in ranks if rank.device_name}),
     }
+
+
+def _hardware(analysis: Analysis) -> dict[str, Any]:
+    found = analysis.hardware
+    return {"name": found.name if found else None, "source": found.source if found else None}
 
 
 def _file(rank: RankAnalysis) -> dict[str, Any]:
