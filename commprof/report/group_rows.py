@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from commprof.analysis.bandwidth import GroupBandwidth
+from commprof.analysis.bandwidth import GroupBandwidth, call_rates
 from commprof.analysis.model import Analysis, RankAnalysis
 from commprof.analysis.roles import Role
 from commprof.analysis.steps import units
@@ -183,3 +184,15 @@ def _fit(found: GroupBandwidth) -> dict[str, Any]:
             for line in fitted.lines
         ],
     }
+
+
+def rate_columns(analysis: Analysis, place: int) -> list[dict[str, float | None]]:
+    """Bandwidth of every call of the rank at ``place``, GB/s; null where it cannot be stated."""
+    waits = analysis.waiting[place] if analysis.waiting else None
+    rates = call_rates(analysis.ranks[place], analysis.group_of[place], analysis, waits)
+    columns = (rates.algbw.tolist(), rates.busbw.tolist(), rates.at_least.tolist())
+    names = ("algbw_gbps", "busbw_gbps", "busbw_at_least_gbps")
+    return [
+        {name: None if math.isnan(value) else value for name, value in zip(names, values, strict=True)}
+        for values in zip(*columns, strict=True)
+    ]

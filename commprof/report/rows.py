@@ -7,10 +7,11 @@ from typing import Any
 
 from commprof.analysis.model import Analysis, DeviceAnalysis, RankAnalysis, Split
 from commprof.analysis.steps import Unit, mean, period_of, units
+from commprof.report.group_rows import rate_columns
 from commprof.report.waiting_rows import wait_columns
 from commprof.report.where_rows import placed
 from commprof.trace.model import NO_ID, NOT_LAUNCHED, SOURCES, UNKNOWN_SIZE
-from commprof.trace.operations import OPERATIONS, bus_factor
+from commprof.trace.operations import OPERATIONS
 
 _LENGTHS = (
     "duration", "compute", "fused", "comm", "overlap", "overlap_comm_copies", "overlap_thin", "exposed_comm", "copy",
@@ -94,7 +95,7 @@ def _calls_of(place: int, analysis: Analysis, origin: int) -> list[dict[str, Any
     ):
         by_step[call][shares.step_names[step]] = ns
     main = {device.device: device.compute_stream for device in rank.devices}
-    where, waits = placed(rank), wait_columns(analysis, place)
+    where, waits, rates = placed(rank), wait_columns(analysis, place), rate_columns(analysis, place)
     columns = zip(
         calls.operation.tolist(), calls.group.tolist(), calls.group_size.tolist(), calls.sequence.tolist(),
         calls.dtype.tolist(), calls.size_bytes.tolist(), calls.start.tolist(), calls.duration.tolist(),
@@ -125,8 +126,7 @@ def _calls_of(place: int, analysis: Analysis, origin: int) -> list[dict[str, Any
                 "start_ns": start + shift,
                 "duration_ns": duration,
                 "exposed_ns": exposed,
-                "algbw_gbps": None,
-                "busbw_gbps": None,
+                **rates[index],
                 "stream": stream,
                 "kind_source": SOURCES[source],
                 **where[index],
@@ -145,16 +145,6 @@ def _calls_of(place: int, analysis: Analysis, origin: int) -> list[dict[str, Any
                 "hidden_ns": duration - touched,
                 "on_compute_stream": stream == main.get(device) and not rank.on_cpu,
                 **waits[index],
-                "busbw_at_least_gbps": _at_least(name, message, members, duration, fused),
             }
         )
     return rows
-
-
-def _at_least(operation: str, message: int, size: int | None, duration: int, fused: bool) -> float | None:
-    """``S * f / d``: the duration includes waiting, so the bus bandwidth is at least this (bytes per ns = GB/s)."""
-    factor = bus_factor(operation, size)
-    # Without split sizes an all-to-all may be unequal, and then it has no bandwidth.
-    if factor is None or message <= 0 or not duration or fused or operation == "all_to_all":
-        return None
-    return message * factor / duration
