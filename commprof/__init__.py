@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from commprof.api import load, write_report
     from commprof.capture import Capture
     from commprof.diagnosis.model import Diagnosis
-    from commprof.diagnosis.verdict import diagnose
+    from commprof.diagnosis.diagnose import diagnose
     from commprof.errors import CannotAnswer, CommprofError, InputRefused, NotATrace, UsageError, WorkerDied
     from commprof.trace.model import Trace
 
@@ -36,7 +36,7 @@ _WHERE = {
     "UsageError": "commprof.errors",
     "WorkerDied": "commprof.errors",
     "analyze": "commprof.analysis.run",
-    "diagnose": "commprof.diagnosis.verdict",
+    "diagnose": "commprof.diagnosis.diagnose",
     "load": "commprof.api",
     "write_report": "commprof.api",
 }

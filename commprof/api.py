@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from commprof.analysis.model import Analysis
 from commprof.diagnosis.model import Diagnosis
-from commprof.diagnosis.verdict import diagnose
+from commprof.diagnosis.diagnose import diagnose
 from commprof.errors import InputRefused
 from commprof.report.markdown import render_markdown
 from commprof.report.view import build_view

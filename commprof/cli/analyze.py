@@ -100,7 +100,7 @@ def report_on(
 ) -> dict[str, Any]:
     """Read, judge, hold the report to ``limits``, print and write; returns the report."""
     from commprof.analysis.run import analyze as measure
-    from commprof.diagnosis.verdict import diagnose
+    from commprof.diagnosis.diagnose import diagnose
     from commprof.report.limits import check_rows
     from commprof.report.view import build_view
     from commprof.report.write import refuse_clashes

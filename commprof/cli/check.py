@@ -102,7 +102,7 @@ def wanted_limits(named: dict[str, str], texts: list[str], settings: Settings) -
 def _outcome(report: dict[str, Any], github: bool) -> int:
     """Exit code 1 where a limit is exceeded, else 0; raises ``CannotAnswer`` where the trace cannot tell."""
     from commprof.report.limits import check_line
-    from commprof.report.terminal import of_what
+    from commprof.report.summary import of_what
 
     rows = report["checks"]
     failed = [check_line(row, of_what(report)) for row in rows if row["ok"] is False]

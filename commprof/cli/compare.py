@@ -73,7 +73,7 @@ def compare(
 def _report(path: str, patterns: list[str], jobs: int | None) -> dict[str, Any]:
     """The report of a run, or the one that an earlier ``--json`` wrote."""
     from commprof.analysis.run import analyze
-    from commprof.diagnosis.verdict import diagnose
+    from commprof.diagnosis.diagnose import diagnose
     from commprof.report.view import build_report
 
     kept = _kept_report(path)

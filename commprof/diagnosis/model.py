@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+
+SEVERITIES = ("high", "medium", "low", "info")
+"""From most to least; an ``info`` entry says something worth knowing and is no bottleneck."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +26,91 @@ class Verdict:
 
 
 @dataclass(frozen=True, slots=True)
+class Evidence:
+    """One measured value of a finding; ``unit`` is ``ns``, ``bytes``, ``GB/s``, ``share of ...`` or a word."""
+
+    what: str
+    value: float | str | None
+    unit: str
+
+
+@dataclass(frozen=True, slots=True)
+class Threshold:
+    """The limit that a finding exceeds, and where its default comes from."""
+
+    value: float
+    unit: str
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One cause of lost time (``spec``: section 11).
+
+    ``charged_ns`` and ``recoverable_ns`` are per step, means over the reference ranks of the steps; ``None`` where no
+    time can be stated. ``share_of_step`` is the charge (of contention: its cost) as a share of step time.
+    ``confidence`` is ``measured``, ``bound`` or ``estimate``. ``structural`` findings are in the program, not a fault.
+    """
+
+    id: str
+    severity: str
+    title: str
+    charged_ns: int | None
+    recoverable_ns: int | None
+    share_of_step: float | None
+    evidence: tuple[Evidence, ...]
+    advice: tuple[str, ...]
+    threshold: Threshold
+    confidence: str
+    cause: str | None = None
+    ranks: tuple[int, ...] = ()
+    steps: tuple[str, ...] = ()
+    group_id: int | None = None
+    calls: int | None = None
+    structural: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """One part of the step: ``name`` is ``compute``, the id of a finding, ``unexplained-exposed``,
+    ``unexplained-idle`` or ``exposed-copy``; ``finding`` is the index of the finding, if it is one."""
+
+    name: str
+    ns: int
+    finding: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Accounting:
+    """The step of the reference rank, summed over ``steps`` steps: ``parts`` add up to ``duration_ns`` exactly."""
+
+    steps: int
+    duration_ns: int
+    ranks: tuple[int, ...]
+    parts: tuple[Share, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """Step time, and what it would be at least: each a lower bound, ``None`` where it cannot be stated."""
+
+    step_ns: int
+    all_hidden_ns: int | None
+    no_waiting_ns: int | None
+    without_top_finding_ns: int | None
+
+
+@dataclass(frozen=True, slots=True)
 class Diagnosis:
-    """Everything judged about one analysis."""
+    """Everything judged about one analysis; ``findings`` the largest first, entries of severity ``info`` last.
+
+    ``waiting_ns`` is the exposed time in which ranks waited for late ones, summed over the ranks and steps that means
+    are taken over; ``None`` where waiting is not known.
+    """
 
     verdict: Verdict
+    findings: tuple[Finding, ...] = ()
+    accounting: Accounting | None = None
+    bounds: Bounds | None = None
+    waiting_ns: int | None = None
+    notes: tuple[str, ...] = field(default=())

@@ -27,5 +27,40 @@ class Thresholds:
     little: float = 0.02
     """Below this, a share is not worth a sentence."""
 
+    finding: float = 0.02
+    """Findings start here; ``medium`` and ``high`` from the two below. The same resolution and the same day's work."""
+    medium: float = 0.05
+    high: float = 0.10
+    enough_steps: int = 3
+    """With fewer steps nothing is known of noise and every time is an estimate."""
+    standard_errors: float = 2.0
+    """A mean must exceed this many of its standard errors over steps: 95 % of a normal distribution."""
+    source: str = "default: a share of the step that two causes can be told apart at, and that is worth a change"
+    late_half: float = 0.5
+    """Part of blamed communication that must be waiting (or of lost time that must be bubble) to name that instead."""
+    no_overlap: float = 0.02
+    """Less of the reductions hidden than this is no overlap."""
+    bucket_cap: int = 25 << 20
+    """Default cap of a DDP bucket (torch, ``reducer.hpp``: 25 MiB)."""
+    first_bucket: int = 1 << 20
+    """Default size of the first DDP bucket: small by design (torch, ``reducer.hpp``: 1 MiB)."""
+    large_bucket: int = 40 << 20
+    """A bucket overshoots its cap by one parameter; from here on, with a third of all gradients in it, it is large."""
+    large_bucket_share: float = 1 / 3
+    tiny_message: int = 256 << 10
+    """Below this a message costs latency: 10 to 30 us of base latency (nccl, ``tuning.cc``) are MBs at NVLink rate."""
+    large_message: int = 8 << 20
+    """From here on latency hardly counts, and bandwidth can be held against the hardware."""
+    many_calls: int = 16
+    """So many tiny messages a step are worth joining."""
+    latency_share: float = 0.5
+    """A call of which latency is at least this part is bound by latency."""
+    imbalance: float = 1.1
+    """Largest over mean of the bytes sent in an all-to-all from which on it is called unequal."""
+    efficiency: float = 0.5
+    """Bus bandwidth below this part of the hardware's is low; systems in order reach 70 to 95 % (nccl-tests)."""
+    fused: float = 0.10
+    """Fused kernels above this share of the step: communication inside them cannot be seen from one rank."""
+
 
 DEFAULTS = Thresholds()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,7 +11,7 @@ import numpy as np
 from commprof.analysis.combine import ranks_text
 from commprof.analysis.model import Analysis
 from commprof.analysis.steps import Unit, units
-from commprof.diagnosis.model import Diagnosis, Verdict
+from commprof.diagnosis.model import Finding, Verdict
 from commprof.diagnosis.thresholds import DEFAULTS, Thresholds
 from commprof.trace.operations import OPERATIONS
 from commprof.units import format_ns, format_share
@@ -39,26 +40,24 @@ class Totals:
         return ns / self.duration if self.duration else 0.0
 
 
-def diagnose(analysis: Analysis, thresholds: Thresholds = DEFAULTS) -> Diagnosis:
-    """Judge an analysis. Waiting for late ranks, pipelines and imbalance are not yet told apart from transfer."""
+def verdict_of(analysis: Analysis, findings: Sequence[Finding], thresholds: Thresholds = DEFAULTS) -> Verdict:
+    """The verdict on an analysis with these findings."""
     totals = _totals(analysis)
     if totals is None or not totals.duration:
         summary = "Cannot tell from this trace: it holds no step with device work."
-        return Diagnosis(Verdict("unknown", summary, None, None))
+        return Verdict("unknown", summary, None, None)
     bottleneck = _bottleneck(totals, thresholds)
     doubt = _doubt(analysis, bottleneck, thresholds)
     communicates = any((~rank.calls.fused).any() for rank in analysis.ranks)
     recoverable = totals.share(totals.blocking) if communicates else 0.0
-    return Diagnosis(
-        Verdict(
-            bottleneck,
-            _summary(analysis, totals, bottleneck, communicates) + doubt,
-            totals.share(totals.exposed_comm),
-            recoverable,
-            _gain(analysis, totals) if communicates else None,
-            _where(analysis) if communicates else None,
-            "low" if doubt else "measured",
-        )
+    return Verdict(
+        bottleneck,
+        _summary(analysis, totals, bottleneck, communicates) + doubt,
+        totals.share(totals.exposed_comm),
+        recoverable,
+        _gain(analysis, totals) if communicates else None,
+        _where(analysis) if communicates else None,
+        "low" if doubt else "measured",
     )
 
 

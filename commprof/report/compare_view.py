@@ -7,7 +7,7 @@ import statistics
 from collections.abc import Sequence
 from typing import Any
 
-from commprof.report.terminal import of_what
+from commprof.report.summary import of_what
 from commprof.units import format_ns, format_share
 from commprof.version import __version__
 

@@ -27,7 +27,7 @@ import commprof.trace.read
 import commprof.trace.source
 from commprof.analysis.combine import combine
 from commprof.analysis.rank import analyze_rank
-from commprof.diagnosis.verdict import diagnose
+from commprof.diagnosis.diagnose import diagnose
 from commprof.errors import CommprofError
 from commprof.report.view import build_report
 from commprof.report.write import json_text

@@ -1,0 +1,155 @@
+"""Each exposed or idle instant is charged to at most one finding (``spec``: section 11).
+
+Cases are served in the order in which they come, which is the order of precedence of ``findings.RULES``: a case gets
+what is left of its claim. So the charges never exceed ``exposed_comm + exposed_copy + idle`` of the reference ranks,
+and step, charges and what nobody explains add up exactly.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+
+import numpy as np
+
+from commprof.diagnosis.findings.case import PARTS, Case
+from commprof.diagnosis.ground import Ground
+from commprof.diagnosis.model import SEVERITIES, Accounting, Evidence, Finding, Share, Threshold
+from commprof.intervals import Int64Array
+
+_COMMUNICATION = ("wait", "rest")
+
+
+class Ledger:
+    """What is left of every instant that can be charged."""
+
+    def __init__(self, ground: Ground) -> None:
+        self._ground = ground
+        exposed = ground.exposed
+        self._left = {part: getattr(exposed, part).copy() for part in PARTS}
+        self._left["idle"] = ground.idle.ns.copy()
+        self._left["copy"] = ground.copies.copy()
+        self._step_of = {
+            **dict.fromkeys(PARTS, exposed.step), "idle": ground.idle.step, "copy": np.arange(len(ground.steps)),
+        }  # fmt: skip
+
+    def charge(self, case: Case) -> dict[str, Int64Array]:
+        """Take what is left of the claim; nanoseconds by part and step, each of shape ``(steps,)``."""
+        taken = {}
+        for part, left in self._left.items():
+            wanted = getattr(case.claim, part)
+            if wanted is None:
+                continue
+            got = np.minimum(left, wanted)
+            left -= got
+            taken[part] = self._ground.per_step(self._step_of[part], got)
+        return taken
+
+    def left(self, *parts: str) -> Int64Array:
+        """What nobody was charged for, by step."""
+        total = np.zeros(len(self._ground.steps), np.int64)
+        for part in parts:
+            total += self._ground.per_step(self._step_of[part], self._left[part])
+        return total
+
+    def unclaimed(self, part: str) -> Int64Array:
+        """What is left of every row of one part."""
+        return self._left[part]
+
+
+def judge(ground: Ground, cases: Iterable[Case], ledger: Ledger) -> list[tuple[Finding, int]]:
+    """Findings with the sum of their charge over the reference steps, in the order of precedence."""
+    out = []
+    for case in cases:
+        taken = ledger.charge(case)
+        charged = sum(taken.values(), np.zeros(len(ground.steps), np.int64))
+        finding = _finding(ground, case, taken, charged)
+        if finding is not None:
+            out.append((finding, int(charged.sum())))
+    return out
+
+
+def _finding(ground: Ground, case: Case, taken: dict[str, Int64Array], charged: Int64Array) -> Finding | None:
+    timed = any(getattr(case.claim, part) is not None for part in (*PARTS, "idle", "copy"))
+    if timed and not charged.sum():
+        return None
+    count, duration = len(ground.steps), ground.duration
+    lost = charged if case.cost_ns is None else np.full(count, case.cost_ns, np.int64)
+    share = int(lost.sum()) / duration if timed or case.cost_ns is not None else None
+    back = charged if case.recoverable is None else np.minimum(charged, case.recoverable)
+    severity, limit = _severity(ground, case, lost, share)
+    return Finding(
+        id=case.id,
+        severity=severity,
+        title=case.title,
+        charged_ns=_mean(charged) if timed else None,
+        recoverable_ns=None if case.nothing_back or not timed else _mean(back),
+        share_of_step=share,
+        evidence=case.evidence + _unexpected(ground, taken),
+        advice=case.advice,
+        threshold=case.threshold or Threshold(limit, "share of step", ground.limits.source),
+        confidence="estimate" if count < ground.limits.enough_steps and timed else case.confidence,
+        cause=case.cause,
+        ranks=case.ranks,
+        steps=case.steps,
+        group_id=case.group_id,
+        calls=case.calls,
+        structural=case.structural,
+    )
+
+
+def _unexpected(ground: Ground, taken: dict[str, Int64Array]) -> tuple[Evidence, ...]:
+    """The parts of a charge, where it has several."""
+    words = {
+        "host": "exposed while the host was late", "wait": "exposed waiting for peers", "rest": "exposed communication",
+        "idle": "idle", "copy": "exposed copies",
+    }  # fmt: skip
+    parts = [(words[part], ns) for part, ns in taken.items() if ns.sum()]
+    return tuple(Evidence(f"charged: {what}", _mean(ns), "ns") for what, ns in parts) if len(parts) > 1 else ()
+
+
+def _mean(values: Int64Array) -> int:
+    return int((2 * int(values.sum()) + len(values)) // (2 * len(values)))
+
+
+def _severity(ground: Ground, case: Case, lost: Int64Array, share: float | None) -> tuple[str, float]:
+    """Severity by the share of the step, and the limit that it exceeds; ``info`` below noise over steps."""
+    limits = ground.limits
+    if share is None or case.most == "info":
+        return "info", limits.finding
+    if len(lost) >= limits.enough_steps:
+        error = float(np.std(lost, ddof=1)) / math.sqrt(len(lost))
+        if float(lost.mean()) <= limits.standard_errors * error:
+            return "info", limits.finding
+    bands = (("high", limits.high), ("medium", limits.medium), ("low", limits.finding))
+    for name, limit in bands:
+        if share >= limit:
+            at_most = SEVERITIES.index(case.most)
+            return SEVERITIES[max(at_most, SEVERITIES.index(name))], limit
+    return "info", limits.finding
+
+
+def ranked(findings: list[tuple[Finding, int]]) -> list[tuple[Finding, int]]:
+    """The largest first: by what would come back, then by the charge; entries of severity ``info`` last."""
+    return sorted(
+        findings,
+        key=lambda entry: (
+            entry[0].severity == "info", -(entry[0].recoverable_ns or 0), -(entry[0].charged_ns or 0), entry[0].id,
+        ),
+    )  # fmt: skip
+
+
+def account(ground: Ground, findings: list[tuple[Finding, int]], ledger: Ledger) -> Accounting:
+    """The reference steps as parts that add up: compute, every finding's share, what is unexplained."""
+    compute = sum(step.total("compute") for step in ground.steps)
+    parts = [Share("compute", compute)]
+    parts += [Share(finding.id, ns, index) for index, (finding, ns) in enumerate(findings) if ns]
+    parts += [
+        Share("unexplained-exposed", int(ledger.left(*PARTS).sum())),
+        Share("unexplained-idle", int(ledger.left("idle").sum())),
+        Share("exposed-copy", int(ledger.left("copy").sum())),
+    ]
+    if sum(part.ns for part in parts) != ground.duration:
+        raise AssertionError("the parts of the step do not add up")
+    ranks = tuple(sorted({step.rank.rank for step in ground.steps}))
+    return Accounting(len(ground.steps), ground.duration, ranks, tuple(parts))

@@ -1,0 +1,28 @@
+"""From an analysis to a diagnosis: findings, accounting, bounds, verdict."""
+
+from __future__ import annotations
+
+from commprof.analysis.model import Analysis
+from commprof.diagnosis.accounting import Ledger, account, judge, ranked
+from commprof.diagnosis.bounds import bounds
+from commprof.diagnosis.findings import cases
+from commprof.diagnosis.ground import lay_ground
+from commprof.diagnosis.model import Diagnosis
+from commprof.diagnosis.thresholds import DEFAULTS, Thresholds
+from commprof.diagnosis.verdict import verdict_of
+
+
+def diagnose(analysis: Analysis, thresholds: Thresholds = DEFAULTS) -> Diagnosis:
+    """Judge an analysis: what costs time, what would come back, and whether communication is the bottleneck."""
+    ground = lay_ground(analysis, thresholds)
+    if ground is None:
+        return Diagnosis(verdict_of(analysis, (), thresholds))
+    ledger = Ledger(ground)
+    found = ranked(judge(ground, cases(ground), ledger))
+    findings = tuple(finding for finding, _ in found)
+    return Diagnosis(
+        verdict=verdict_of(analysis, findings, thresholds),
+        findings=findings,
+        accounting=account(ground, found, ledger),
+        bounds=bounds(ground, list(findings)),
+    )

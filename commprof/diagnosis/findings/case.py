@@ -1,0 +1,87 @@
+"""What a rule hands over: the time it claims, what it rests on and what to do about it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from commprof.diagnosis.ground import Ground, Mask
+from commprof.diagnosis.model import Evidence, Threshold
+from commprof.intervals import Int64Array
+
+PARTS = ("host", "wait", "rest")
+"""Parts of a piece of exposed time: host-bound, waiting for a peer, and what is left."""
+
+
+@dataclass(slots=True, eq=False)
+class Claim:
+    """Nanoseconds that a case asks for: of each part of every exposed row, of every idle row, of every step's copies.
+
+    ``None`` asks for nothing. Whoever comes first in the order of precedence gets them.
+    """
+
+    host: Int64Array | None = None
+    wait: Int64Array | None = None
+    rest: Int64Array | None = None
+    idle: Int64Array | None = None
+    copy: Int64Array | None = None
+
+
+@dataclass(slots=True, eq=False)
+class Case:
+    """One finding before it is known how much of its claim is left for it.
+
+    ``recoverable`` is nanoseconds per step, shape ``(steps,)``, where less than the charge would come back; with
+    ``nothing_back`` no time can be stated. ``cost_ns`` is time per step inside compute (contention). ``most`` is the
+    highest severity that the case may get.
+    """
+
+    id: str
+    title: str
+    claim: Claim
+    advice: tuple[str, ...]
+    evidence: tuple[Evidence, ...] = ()
+    cause: str | None = None
+    ranks: tuple[int, ...] = ()
+    steps: tuple[str, ...] = ()
+    group_id: int | None = None
+    calls: int | None = None
+    confidence: str = "measured"
+    recoverable: Int64Array | None = None
+    nothing_back: bool = False
+    cost_ns: int | None = None
+    structural: bool = False
+    most: str = "high"
+    threshold: Threshold | None = None
+    order: int = field(default=0)
+
+
+def whole(ground: Ground, rows: Mask, *parts: str) -> Claim:
+    """All of the given parts (by default ``rest``) of the given rows."""
+    exposed = ground.exposed
+    return Claim(**{part: np.where(rows, getattr(exposed, part), 0) for part in parts or ("rest",)})
+
+
+def of_rest(ground: Ground, rows: Mask, share: float | NDArray[np.float64]) -> Claim:
+    """A share of the rest of the given rows, rounded down; ``share`` may be one number per row."""
+    part = np.floor(ground.exposed.rest * np.clip(share, 0.0, 1.0)).astype(np.int64)
+    return Claim(rest=np.where(rows, part, 0))
+
+
+def idle_of(ground: Ground, *causes: str) -> Int64Array:
+    """All idle time with one of these causes."""
+    chosen = np.array([cause in causes for cause in ground.idle.cause], np.bool_)
+    return np.where(chosen, ground.idle.ns, 0) if len(chosen) else np.empty(0, np.int64)
+
+
+def ranks_of(ground: Ground, rows: Mask) -> tuple[int, ...]:
+    """The reference ranks of the steps that these rows are in."""
+    return tuple(sorted({ground.steps[step].rank.rank for step in np.unique(ground.exposed.step[rows]).tolist()}))
+
+
+def steps_of(ground: Ground, rows: Mask) -> tuple[str, ...]:
+    """The steps that these rows are in."""
+    found = np.unique(ground.exposed.step[rows]).tolist()
+    return tuple(name for step in found for name in ground.steps[step].unit.names)

@@ -1,0 +1,176 @@
+"""Gradient reduction of data parallel: when it starts, in how many pieces, how often, and what is left at the end."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from commprof.analysis.places import CAUSES
+from commprof.diagnosis.findings.case import Case, ranks_of, steps_of, whole
+from commprof.diagnosis.findings.reductions import NOT_OVERLAP, Reductions, facts, last_is_large, of_gradients, unhidden
+from commprof.diagnosis.findings.sizes import CAP
+from commprof.diagnosis.ground import Ground
+from commprof.diagnosis.model import Evidence, Threshold
+
+
+def repeated_reduction(ground: Ground) -> Iterator[Case]:
+    """Gradients are reduced after every micro-batch, though only the last reduction before the optimizer is needed."""
+    rows, found = of_gradients(ground)
+    times = [_repeats(ground, index, step) for index, step in enumerate(found)]
+    count = min(times, default=1)
+    if count < 2:
+        return
+    early = np.zeros(len(rows), np.bool_)
+    for index, step in enumerate(found):
+        early |= (ground.exposed.step == index) & np.isin(
+            ground.exposed.call, step.calls[: -(len(step.calls) // times[index])]
+        )
+    rows &= early
+    yield Case(
+        "repeated-reduction",
+        f"Gradients are reduced {count} times per optimizer step",
+        whole(ground, rows, "wait", "rest"),
+        (
+            "Reduce once: run all micro-batches but the last under no_sync() (DDP), set_requires_gradient_sync(False) "
+            "(FSDP2; "
+            "unsharded gradients cost memory) or gradient_accumulation_steps of the framework.",
+        ),
+        (Evidence("reductions of the same gradients per optimizer step", count, "times"), *facts(ground, rows, found)),
+        ranks=ranks_of(ground, rows), steps=steps_of(ground, rows), group_id=ground.one_group(rows),
+        calls=ground.calls_in(rows),
+        threshold=Threshold(1, "reductions per optimizer step", "one reduction gives the same gradients"),
+    )  # fmt: skip
+
+
+def _repeats(ground: Ground, index: int, step: Reductions) -> int:
+    """How many times the same series of reductions comes in one optimizer step."""
+    rank = ground.steps[index].rank
+    series = {bucket.call: bucket.series for bucket in getattr(rank, "buckets", None) or ()}
+    passes = [series[call] for call in step.calls.tolist() if call in series]
+    if len(passes) == len(step.calls) and len(set(passes)) > 1:
+        counts = np.unique(passes, return_counts=True)[1]
+        return len(counts) if len(set(counts.tolist())) == 1 else 1
+    sizes, total = step.size, len(step.size)
+    for period in range(2, total // 2 + 1):
+        if total % period == 0 and len(set(sizes[:period].tolist())) > 1:
+            series_of = sizes.reshape(-1, period)
+            if (series_of == series_of[0]).all():
+                return total // period
+    return 1
+
+
+def compiled_backward(ground: Ground) -> Iterator[Case]:
+    """A compiled backward pass returns all gradients at its end: the reductions come in one burst after it."""
+    rows, found = of_gradients(ground)
+    if not rows.any() or not unhidden(ground, found) or not _is_compiled(ground):
+        return
+    yield Case(
+        "compiled-backward",
+        "The compiled backward pass returns all gradients at once: reduction starts only after backward",
+        whole(ground, rows),
+        (
+            "Let the compiler split the graph at buckets (torch._dynamo.config.optimize_ddp, DDPOptimizer: compile the "
+            "DDP "
+            "module, not the module inside it) or use compiled autograd (torch._dynamo.config.compiled_autograd=True).",
+        ),
+        facts(ground, rows, found),
+        cause="tail", ranks=ranks_of(ground, rows), steps=steps_of(ground, rows), group_id=ground.one_group(rows),
+        calls=ground.calls_in(rows),
+    )  # fmt: skip
+
+
+def _is_compiled(ground: Ground) -> bool:
+    return any(
+        "CompiledFunctionBackward" in name
+        for step in ground.steps
+        for name in (getattr(step.rank, "spans", None) or {})
+    )
+
+
+def ddp_no_overlap(ground: Ground) -> Iterator[Case]:
+    """Several reductions, none beside compute, all after the backward pass."""
+    rows, found = of_gradients(ground)
+    if min((len(step.calls) for step in found), default=0) < 2 or not unhidden(ground, found):
+        return
+    rows &= ~ground.cause_is(*NOT_OVERLAP)
+    tail = rows & ground.cause_is("tail", "queued", "unknown")
+    if ground.exposed.rest[tail].sum() < 0.9 * ground.exposed.rest[rows].sum() or last_is_large(ground, found):
+        return
+    yield Case(
+        "ddp-no-overlap",
+        "Gradient reduction starts only after backward: nothing hides it",
+        whole(ground, rows),
+        (
+            "Let DDP reduce during the backward pass: no manual all-reduce after backward(), delay_all_reduce=False "
+            "(apex), "
+            "overlap_comm=True (DeepSpeed; buffers cost memory), --overlap-grad-reduce (Megatron).",
+            "If DDP is used as it is: the first iteration, a bucket order that does not match the backward pass, or "
+            "find_unused_parameters may delay the first bucket.",
+        ),
+        facts(ground, rows, found),
+        cause="tail", ranks=ranks_of(ground, rows), steps=steps_of(ground, rows), group_id=ground.one_group(rows),
+        calls=ground.calls_in(rows),
+    )  # fmt: skip
+
+
+def reduction_alternates(ground: Ground) -> Iterator[Case]:
+    """Compute and reduction take turns: each waits for the other."""
+    rows, found = of_gradients(ground)
+    if min((len(step.calls) for step in found), default=0) < 2 or not unhidden(ground, found):
+        return
+    rows &= ~ground.cause_is("tail", *NOT_OVERLAP)
+    if not ground.exposed.rest[rows].any():
+        return
+    yield Case(
+        "reduction-alternates",
+        "Compute and reduction alternate: while one runs the other waits",
+        whole(ground, rows),
+        (
+            "Look for what orders them: overlap_comm=False or contiguous_gradients with one buffer (DeepSpeed ZeRO-1 "
+            "and 2), a "
+            "stream that is waited for after every bucket, CUDA_DEVICE_MAX_CONNECTIONS=1. A second buffer costs "
+            "memory.",
+        ),
+        facts(ground, rows, found),
+        ranks=ranks_of(ground, rows), steps=steps_of(ground, rows), group_id=ground.one_group(rows),
+        calls=ground.calls_in(rows),
+    )  # fmt: skip
+
+
+def ddp_tail_bucket(ground: Ground) -> Iterator[Case]:
+    """The last bucket ends after the backward pass: no later compute exists to hide it."""
+    rows, found = of_gradients(ground)
+    rows &= ground.cause_is("tail", "queued", "unknown")
+    if not rows.any() or not ground.exposed.rest[rows].any():
+        return
+    exposed = ground.exposed
+    index, sizes, numbers = 0, [], []
+    for index, step in enumerate(found):
+        mine = exposed.call[rows & (exposed.step == index)]
+        if len(mine) and len(step.calls):
+            place = int(np.flatnonzero(step.calls == step.calls[np.isin(step.calls, mine)][-1])[0])
+            bucket = int(ground.steps[index].rank.places.bucket[step.calls[place]])
+            numbers.append(bucket if bucket >= 0 else place)
+            sizes.append(int(step.size[place]))
+    known = exposed.cause[rows] == CAUSES.index("unknown")
+    number = f" (bucket {numbers[0]})" if numbers and len(set(numbers)) == 1 else ""
+    yield Case(
+        "ddp-tail-bucket",
+        f"The last gradient bucket{number} is reduced after the backward pass has ended",
+        whole(ground, rows),
+        (
+            f"Make the last bucket smaller: lower {CAP} (more messages), or give the parameters that are ready "
+            "last a "
+            "bucket of their own; overlap it with the optimizer (step-in-backward) where the optimizer allows.",
+            "Send fewer bytes: bf16_compress_hook or gradient compression (accuracy), larger micro-batches with "
+            "accumulation.",
+        ),
+        (
+            *((Evidence("number of the last bucket", numbers[0], ""),) if numbers else ()),
+            *((Evidence("bytes of the last bucket", max(sizes), "bytes"),) if sizes and max(sizes) >= 0 else ()),
+            *facts(ground, rows, found),
+        ),
+        cause="unknown" if known.all() else "tail", ranks=ranks_of(ground, rows), steps=steps_of(ground, rows),
+        group_id=ground.one_group(rows), calls=ground.calls_in(rows), structural=True,
+    )  # fmt: skip

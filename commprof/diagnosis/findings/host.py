@@ -1,0 +1,218 @@
+"""Findings on the CPU side: input, launching, synchronisation, allocator; and on copies and contention."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from commprof.diagnosis.findings.case import Case, Claim, idle_of, ranks_of, steps_of, whole
+from commprof.diagnosis.ground import Ground
+from commprof.diagnosis.model import Evidence
+from commprof.intervals import Int64Array
+
+
+def _everybody(ground: Ground) -> tuple[int, ...]:
+    return tuple(sorted({step.rank.rank for step in ground.steps}))
+
+
+def _names(ground: Ground) -> tuple[str, ...]:
+    return tuple(name for step in ground.steps for name in step.unit.names)
+
+
+def _operators(ground: Ground, idle: Int64Array) -> list[str]:
+    """The operators that idle time stands under, the most idle first."""
+    total: dict[str, int] = {}
+    for op, ns in zip(ground.idle.op, idle.tolist(), strict=True):
+        if op and ns:
+            total[op] = total.get(op, 0) + ns
+    return sorted(total, key=lambda op: (-total[op], op))
+
+
+def input_bound(ground: Ground) -> Iterator[Case]:
+    """The device idles while the loop waits for its next batch."""
+    idle = idle_of(ground, "input")
+    if idle.any():
+        yield Case(
+            "input-bound",
+            "The device waits for input: the loop fetches its next batch meanwhile",
+            Claim(idle=idle),
+            (
+                "Give the DataLoader more num_workers and a larger prefetch_factor (host memory), pin_memory=True with "
+                "non_blocking copies, and persistent_workers=True; move decoding off the loop.",
+            ),
+            (
+                Evidence("idle while the loop waits for input", int(idle.sum()) // len(ground.steps), "ns"),
+                Evidence("times per step", _count(ground, "input"), "times"),
+            ),
+            cause="input", ranks=_everybody(ground), steps=_names(ground),
+        )  # fmt: skip
+
+
+def _count(ground: Ground, cause: str) -> float:
+    chosen = np.array([name == cause for name in ground.idle.cause], np.bool_)
+    return round(int(ground.idle.count[chosen].sum()) / len(ground.steps), 1)
+
+
+def comm_on_compute_stream(ground: Ground) -> Iterator[Case]:
+    """Communication on the stream of the kernels cannot run beside them."""
+    rows = ground.cause_is("on-compute-stream") & ~ground.role_is("tp", "cp")
+    if rows.any():
+        yield Case(
+            "comm-on-compute-stream",
+            "Communication runs on the compute stream and cannot run beside its kernels",
+            whole(ground, rows),
+            (
+                "Call the collective with async_op=True and wait() where its result is needed, so that it gets a "
+                "stream of "
+                "its own (since PyTorch 2.8 a blocking collective runs on the current stream); buffers must then live "
+                "until wait().",
+            ),
+            cause="on-compute-stream", ranks=ranks_of(ground, rows), steps=steps_of(ground, rows),
+            group_id=ground.one_group(rows), calls=ground.calls_in(rows),
+        )  # fmt: skip
+
+
+def blocking_wait(ground: Ground) -> Iterator[Case]:
+    """The CPU waits for a collective before it launches what could hide it."""
+    rows = ground.cause_is("blocking-wait")
+    if rows.any():
+        yield Case(
+            "blocking-wait",
+            "The program waits on the CPU for its collectives instead of letting the device wait",
+            whole(ground, rows),
+            (
+                "Unset TORCH_NCCL_BLOCKING_WAIT, drop .wait() and torch.cuda.synchronize() after collectives: kernels "
+                "that need the result wait on the device anyway. Errors of a collective then show later.",
+            ),
+            cause="blocking-wait", ranks=ranks_of(ground, rows), steps=steps_of(ground, rows),
+            group_id=ground.one_group(rows), calls=ground.calls_in(rows),
+        )  # fmt: skip
+
+
+def device_synchronisation(ground: Ground) -> Iterator[Case]:
+    """The CPU waits for the device: nothing is launched meanwhile, and nothing is queued afterwards."""
+    rows = ground.cause_is("device-synchronisation")
+    idle = idle_of(ground, "synchronisation")
+    if not rows.any() and not idle.any():
+        return
+    operators = _operators(ground, idle)
+    claim = whole(ground, rows)
+    claim.idle = idle
+    named = f" ({', '.join(operators[:2])})" if operators else ""
+    yield Case(
+        "device-synchronisation",
+        f"The CPU waits for the device{named}: nothing is queued when the device is done",
+        claim,
+        (
+            "Remove .item(), .cpu(), print of tensors and torch.cuda.synchronize() from the step, or do them every "
+            "n-th "
+            "step; copy losses with non_blocking=True and read them a step later (logged values then lag by a step).",
+        ),
+        (
+            Evidence("idle after synchronisation", int(idle.sum()) // len(ground.steps), "ns"),
+            Evidence("times per step", _count(ground, "synchronisation"), "times"),
+            *(Evidence("operator", name, "") for name in operators[:3]),
+        ),
+        cause="device-synchronisation", ranks=_everybody(ground), steps=_names(ground),
+        calls=ground.calls_in(rows) or None,
+    )  # fmt: skip
+
+
+def allocator_retries(ground: Ground) -> Iterator[Case]:
+    """``cudaMalloc`` and ``cudaFree`` in the step: the caching allocator ran out and synchronised."""
+    idle = idle_of(ground, "allocator")
+    if idle.any():
+        count = _count(ground, "allocator")
+        yield Case(
+            "allocator-retries",
+            f"The memory allocator frees and asks for device memory inside the step ({count:g} times per step)",
+            Claim(idle=idle),
+            (
+                "Memory is nearly full: use smaller micro-batches or activation checkpointing (more compute), "
+                "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True, or with FSDP limit_all_gathers=True (may expose "
+                "gathers).",
+            ),
+            (
+                Evidence("idle meanwhile", int(idle.sum()) // len(ground.steps), "ns"),
+                Evidence("calls per step", count, "calls"),
+            ),
+            cause="allocator", ranks=_everybody(ground), steps=_names(ground),
+        )  # fmt: skip
+
+
+def host_bound(ground: Ground) -> Iterator[Case]:
+    """Nothing was enqueued that could have computed: the CPU launches too slowly, whatever communication did."""
+    idle = idle_of(ground, "launch")
+    host = ground.exposed.host
+    late = ground.cause_is("late-launch")
+    if not idle.any() and not host.any() and not late.any():
+        return
+    claim = Claim(host=host, rest=np.where(late, ground.exposed.rest, 0), idle=idle)
+    yield Case(
+        "host-bound",
+        "The CPU launches too late: the device has nothing to compute meanwhile",
+        claim,
+        (
+            "Launch less: torch.compile, CUDA graphs (static shapes), fused optimizers, larger micro-batches (memory); "
+            "take "
+            "Python work, garbage collection and logging out of the step.",
+            "Check that the process has enough cores of its own (OMP_NUM_THREADS, CPU affinity, NUMA).",
+        ),
+        (
+            Evidence("idle while nothing was enqueued", int(idle.sum()) // len(ground.steps), "ns"),
+            Evidence("communication exposed while nothing was enqueued", int(host.sum()) // len(ground.steps), "ns"),
+        ),
+        cause="late-launch" if late.any() and not host.any() and not idle.any() else "host-bound",
+        ranks=_everybody(ground), steps=_names(ground),
+    )  # fmt: skip
+
+
+def copy_bound(ground: Ground) -> Iterator[Case]:
+    """Copies that nothing hides."""
+    if ground.copies.any():
+        yield Case(
+            "copy-bound",
+            "Copies and fills of memory are exposed",
+            Claim(copy=ground.copies),
+            (
+                "Pin host memory and copy with non_blocking=True on a stream of its own, one batch ahead; keep "
+                "off-loaded "
+                "state on the device where memory allows.",
+            ),
+            (Evidence("exposed copies", int(ground.copies.sum()) // len(ground.steps), "ns"),),
+            cause="copy", ranks=_everybody(ground), steps=_names(ground),
+        )  # fmt: skip
+
+
+def overlap_contention(ground: Ground) -> Iterator[Case]:
+    """Kernels that run beside communication take longer: overlap has a price, which lies inside compute."""
+    costs = {}
+    for step in ground.steps:
+        rows = [row for row in (getattr(step.rank, "contention", None) or ()) if row.cost > 0]
+        if rows:
+            # The rows are over all windows of the rank; this is what one of them pays.
+            costs[step.rank.rank] = (sum(row.cost for row in rows) // max(1, len(step.device.steps)), rows)
+    if not costs:
+        return
+    rank, (cost, rows) = max(costs.items(), key=lambda entry: entry[1][0])
+    kernels = sorted(rows, key=lambda row: -row.cost)[:3]
+    yield Case(
+        "overlap-contention",
+        "Kernels beside communication are slower than alone: overlap is not free",
+        Claim(),
+        (
+            "Give communication fewer SMs (NCCL_MAX_CTAS or the options of the group; lowers bandwidth), or move it "
+            "beside "
+            "kernels that do not need memory bandwidth.",
+        ),
+        (
+            Evidence("overlap cost per step", cost, "ns"),
+            *(
+                Evidence(f"{row.kernel[:80]}: beside communication", row.mean_beside, "ns")
+                for row in kernels
+            ),
+            *(Evidence(f"{row.kernel[:80]}: alone", row.mean_alone, "ns") for row in kernels),
+        ),
+        ranks=(rank,), nothing_back=True, cost_ns=cost, most="info",
+    )  # fmt: skip

@@ -1,0 +1,43 @@
+"""Pipelines: the bubble, which is idle time and waiting for the neighbour together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from commprof.diagnosis.findings.case import Case, idle_of, steps_of, whole
+from commprof.diagnosis.ground import P2P, Ground
+from commprof.diagnosis.model import Evidence
+
+
+def pipeline_bubble(ground: Ground) -> Iterator[Case]:
+    """A stage has nothing to do: idle inside the pipeline's part of the step, and waiting for its receives."""
+    rows = ground.role_is("pp") & ground.operation_is(*P2P)
+    idle = idle_of(ground, "bubble")
+    if not rows.any() and not idle.any():
+        return
+    claim = whole(ground, rows, "wait")
+    claim.idle = idle
+    found = getattr(ground.analysis, "pipeline", None)
+    evidence = [
+        Evidence("idle inside the pipeline", int(idle.sum()) // len(ground.steps), "ns"),
+        Evidence("waiting for receives", int(ground.exposed.wait[rows].sum()) // len(ground.steps), "ns"),
+    ]
+    if found is not None:
+        evidence += [
+            Evidence("stages", found.stages, "stages"),
+            Evidence("micro-batches", found.microbatches, "micro-batches"),
+            Evidence("ideal bubble", found.ideal_share, "share of the pipeline's part of the step"),
+        ]
+    yield Case(
+        "pipeline-bubble",
+        "Pipeline bubble: stages wait for their micro-batches",
+        claim,
+        (
+            "More micro-batches per step (smaller ones cost efficiency, more of them memory), interleaved stages (more "
+            "messages) or a zero-bubble schedule (memory).",
+            "Even out the stages: the longest one sets the pace of all.",
+        ),
+        tuple(evidence),
+        ranks=tuple(sorted({step.rank.rank for step in ground.steps})), steps=steps_of(ground, rows),
+        group_id=ground.one_group(rows), calls=ground.calls_in(rows) or None, structural=True, confidence="bound",
+    )  # fmt: skip

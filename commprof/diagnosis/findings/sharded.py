@@ -1,0 +1,152 @@
+"""Sharded parameters (FSDP, ZeRO): gathers that come too late or last too long, reductions that queue."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from commprof.diagnosis.findings.case import Case, Claim, idle_of, ranks_of, steps_of, whole
+from commprof.diagnosis.ground import Ground, Mask
+from commprof.diagnosis.model import Evidence
+
+
+def _gathers(ground: Ground) -> Mask:
+    """All-gathers of parameters, as far as purpose and role tell."""
+    gathers = ground.operation_is("all_gather") & ~ground.role_is("tp", "pp", "ep", "cp", "control")
+    return gathers & ~ground.purpose_is("activations", "control")
+
+
+def _case(ground: Ground, identity: str, title: str, rows: Mask, advice: tuple[str, ...], cause: str) -> Iterator[Case]:
+    if not rows.any() or not ground.exposed.rest[rows].any():
+        return
+    evidence = [
+        Evidence("exposed", int(ground.exposed.rest[rows].sum()) // len(ground.steps), "ns"),
+        Evidence("calls per step", ground.calls_in(rows), "calls"),
+    ]
+    sizes = ground.column("size_bytes", rows)
+    if (sizes >= 0).any():
+        evidence.append(Evidence("largest message", int(sizes.max()), "bytes"))
+    modules = _modules(ground, rows)
+    if modules:
+        evidence.append(Evidence("most exposed module", modules[0], ""))
+    yield Case(
+        identity, title, whole(ground, rows), advice, tuple(evidence), cause=cause, ranks=ranks_of(ground, rows),
+        steps=steps_of(ground, rows), group_id=ground.one_group(rows), calls=ground.calls_in(rows),
+    )  # fmt: skip
+
+
+def _modules(ground: Ground, rows: Mask) -> list[str]:
+    """Modules of these rows by exposed time."""
+    total: dict[str, int] = {}
+    exposed = ground.exposed
+    for step, module, ns in zip(
+        exposed.step[rows].tolist(), exposed.module[rows].tolist(), exposed.rest[rows].tolist(), strict=True
+    ):
+        if module >= 0:
+            name = ground.steps[step].rank.places.modules[module]
+            total[name] = total.get(name, 0) + ns
+    return sorted(total, key=lambda name: (-total[name], name))
+
+
+def gather_after_optimizer(ground: Ground) -> Iterator[Case]:
+    """ZeRO-1 and 2 gather the updated parameters when the step is over: nothing is left to hide it."""
+    rows = ground.phase_is("optimizer") & ground.operation_is("all_gather", "broadcast") & ~ground.role_is("tp", "pp")
+    yield from _case(
+        ground, "gather-after-optimizer",
+        "Updated parameters are gathered after the optimizer step, beside nothing", rows,
+        (
+            "Overlap the gather with the next forward pass: overlap_param_gather (Megatron), overlap_comm and larger "
+            "allgather_bucket_size (DeepSpeed; memory), or FSDP, which gathers per layer.",
+        ),
+        "structural",
+    )  # fmt: skip
+
+
+def fsdp_rate_limiter(ground: Ground) -> Iterator[Case]:
+    """``limit_all_gathers`` held the CPU back."""
+    rows = ground.cause_is("rate-limiter")
+    idle = idle_of(ground, "rate-limiter")
+    if not rows.any() and not idle.any():
+        return
+    claim: Claim = whole(ground, rows)
+    claim.idle = idle
+    yield Case(
+        "fsdp-rate-limiter",
+        "The limit on all-gathers in flight holds the next gather back",
+        claim,
+        ("Set limit_all_gathers=False if memory allows: more gathered parameters are then held at once (FSDP1).",),
+        (Evidence("idle while held back", int(idle.sum()) // len(ground.steps), "ns"),),
+        cause="rate-limiter", ranks=tuple(sorted({step.rank.rank for step in ground.steps})),
+        steps=steps_of(ground, rows), group_id=ground.one_group(rows), calls=ground.calls_in(rows) or None,
+    )  # fmt: skip
+
+
+def fsdp_no_prefetch(ground: Ground) -> Iterator[Case]:
+    """Parameters are gathered only when the layer needs them."""
+    yield from _case(
+        ground, "fsdp-no-prefetch", "Parameters are gathered only when their layer already waits for them",
+        ground.cause_is("no-prefetch"),
+        (
+            "Prefetch: set_modules_to_forward_prefetch and set_modules_to_backward_prefetch (FSDP2), "
+            "forward_prefetch=True and "
+            "BackwardPrefetch.BACKWARD_PRE (FSDP1), stage3_prefetch_bucket_size (DeepSpeed); one more layer is then in "
+            "memory.",
+        ),
+        "no-prefetch",
+    )  # fmt: skip
+
+
+def fsdp_late_launch(ground: Ground) -> Iterator[Case]:
+    """The gather could have started earlier: the CPU launched it late."""
+    rows = ground.cause_is("late-launch") & (_gathers(ground) | ground.role_is("shard"))
+    yield from _case(
+        ground, "fsdp-late-launch", "Gathers are launched late by the CPU, not for lack of prefetch", rows,
+        (
+            "Shorten the CPU's part: torch.compile, fewer and larger units (more memory per gather), no Python work "
+            "between "
+            "layers; prefetching further ahead (set_modules_to_forward_prefetch) gives the CPU time.",
+        ),
+        "late-launch",
+    )  # fmt: skip
+
+
+def fsdp_longer_than_compute(ground: Ground) -> Iterator[Case]:
+    """The gather started in time, but takes longer than the layer it hides behind."""
+    yield from _case(
+        ground, "fsdp-longer-than-compute", "Communication of a unit takes longer than the compute beside it",
+        ground.cause_is("longer-than-compute"),
+        (
+            "More compute per gather: larger micro-batches (memory) or gradient accumulation without resharding "
+            "(reshard_after_forward=False, memory); fewer bytes: shard inside a host and replicate over hosts (HSDP, "
+            "memory), "
+            "bf16 or fp8 all-gather (accuracy), ZeRO++ (quantised).",
+        ),
+        "longer-than-compute",
+    )  # fmt: skip
+
+
+def reduce_scatter_queue(ground: Ground) -> Iterator[Case]:
+    """Reductions wait behind each other."""
+    yield from _case(
+        ground, "reduce-scatter-queue", "Reduce-scatters queue behind each other and hold the backward pass",
+        ground.cause_is("queued") & ground.operation_is("reduce_scatter"),
+        (
+            "Allow more of them in flight (set_reduce_scatter_max_input_buffers, memory) or make units larger; fewer "
+            "bytes with "
+            "bf16 reduction (reduce_dtype, accuracy).",
+        ),
+        "queued",
+    )  # fmt: skip
+
+
+def serialised_communicator(ground: Ground) -> Iterator[Case]:
+    """Gathers and reductions on one communicator run one after the other."""
+    yield from _case(
+        ground, "serialised-communicator", "Gathers and reductions share one communicator and run one after the other",
+        ground.cause_is("serialised"),
+        (
+            "Give reductions a process group of their own (a second communicator costs memory and SMs), or order "
+            "launches so "
+            "that the next gather comes before the reduction (BackwardPrefetch.BACKWARD_PRE).",
+        ),
+        "serialised",
+    )  # fmt: skip

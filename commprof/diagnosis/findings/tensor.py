@@ -1,0 +1,95 @@
+"""Tensor parallel: what it exposes by construction, and what its place in the cluster adds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+from numpy.typing import NDArray
+
+from commprof.analysis.model import Analysis
+from commprof.diagnosis.findings.case import Case, of_rest, ranks_of, steps_of, whole
+from commprof.diagnosis.ground import Ground, Mask
+from commprof.diagnosis.model import Evidence
+from commprof.trace.operations import OPERATIONS
+
+_ROLES = ("tp", "cp")
+
+
+def crossing(analysis: Analysis) -> list[int]:
+    """Groups whose members are known to sit on several hosts."""
+    return [index for index, role in enumerate(getattr(analysis, "roles", None) or ()) if role.crosses_hosts]
+
+
+def tp_across_hosts(ground: Ground) -> Iterator[Case]:
+    """A tensor-parallel group over hosts pays the network for every layer."""
+    groups = crossing(ground.analysis)
+    rows = ground.role_is(*_ROLES) & np.isin(ground.exposed.group, groups)
+    if not groups or not rows.any():
+        return
+    share = _over_network(ground, rows)
+    yield Case(
+        "tp-across-hosts",
+        "Tensor-parallel groups cross hosts: every layer waits for the network",
+        of_rest(ground, rows, share),
+        (
+            "Place the ranks of a tensor-parallel group on one host (order of ranks or of mesh dimensions), so that "
+            "data "
+            "parallel crosses hosts instead; the bound is the charge.",
+            "If it must cross: a smaller tensor-parallel degree with more pipeline stages (bubble), sequence parallel "
+            "(same "
+            "bytes, less memory), async tensor parallel (hides part behind the matmul), hierarchical or compressed "
+            "collectives (accuracy).",
+        ),
+        (
+            Evidence("groups of tensor parallel over hosts", len(set(ground.exposed.group[rows].tolist())), "groups"),
+            Evidence("that the network adds", round(float(share[rows].max()), 3), "share of exposed time"),
+        ),
+        cause="structural", ranks=ranks_of(ground, rows), steps=steps_of(ground, rows),
+        group_id=ground.one_group(rows), calls=ground.calls_in(rows), confidence="bound",
+    )  # fmt: skip
+
+
+def _over_network(ground: Ground, rows: Mask) -> NDArray[np.float64]:
+    """Part of the time of each row that a group inside one host would not need; all of it where nothing tells.
+
+    What ranks reach inside a host is taken from groups that stay inside, else from the link of the known hardware.
+    """
+    analysis = ground.analysis
+    bandwidth = getattr(analysis, "bandwidth", None) or {}
+    inside = [entry.best for (group, _), entry in bandwidth.items() if group not in crossing(analysis)]
+    link = getattr(getattr(analysis, "hardware", None), "link_gbps", None)
+    reached = max((best for best in inside if best), default=link)
+    share = np.ones(len(rows), np.float64)
+    if reached is None:
+        return share
+    for (group, operation), entry in bandwidth.items():
+        if entry.median:
+            mine = (ground.exposed.group == group) & (ground.exposed.operation == OPERATIONS.index(operation))
+            share[mine] = max(0.0, 1 - entry.median / reached)
+    return share
+
+
+def tp_structural(ground: Ground) -> Iterator[Case]:
+    """The next kernel needs the result: in the program by construction."""
+    rows = ground.role_is(*_ROLES)
+    if rows.any() and ground.exposed.rest[rows].any():
+        yield Case(
+            "tp-structural",
+            "Tensor-parallel communication is on the critical path: the next kernel needs its result",
+            whole(ground, rows),
+            (
+                "Overlap it with the matmul it belongs to: async tensor parallel (symmetric memory) or tp-comm-overlap "
+                "(user buffers, memory); sequence parallel turns each all-reduce into a gather and a scatter that "
+                "overlap better.",
+                "A smaller tensor-parallel degree sends less, if memory allows; larger micro-batches raise the ratio "
+                "of "
+                "compute to latency.",
+            ),
+            (
+                Evidence("exposed transfers", int(ground.exposed.rest[rows].sum()) // len(ground.steps), "ns"),
+                Evidence("calls per step", ground.calls_in(rows), "calls"),
+            ),
+            cause="structural", ranks=ranks_of(ground, rows), steps=steps_of(ground, rows),
+            group_id=ground.one_group(rows), calls=ground.calls_in(rows), structural=True, confidence="bound",
+        )  # fmt: skip
