@@ -1,0 +1,159 @@
+"""What terminal and Markdown say of a report: the same figures, chosen once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from commprof.report.causes import role_name
+from commprof.report.charts.exposure import exposure
+from commprof.report.charts.findings import CONFIDENCE
+from commprof.report.charts.stragglers import stragglers
+from commprof.report.charts.wording import clean, share_of, time_base
+from commprof.units import format_ns
+
+Json = dict[str, Any]
+
+MOST_FINDINGS = 3
+MOST_CAUSES = 4
+MOST_LATE = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One length of the mean step: ``whole`` is what its share is of, ``None`` for step time, empty for no share."""
+
+    label: str
+    ns: int
+    share: float | None
+    whole: str | None
+
+
+def of_what(report: Json) -> str:
+    """What shares are of: step time, or the window where the trace marks no steps."""
+    return "window" if all(row["windows"] == "none" for row in report["ranks"]) else "step time"
+
+
+def per_what(report: Json) -> str:
+    """``per step``, or ``in the window`` where the trace marks no steps."""
+    return "per step" if of_what(report) == "step time" else "in the window"
+
+
+def mean_lines(report: Json) -> list[Line]:
+    """The split averaged over all ranks and steps."""
+    mean = report["overall"]
+    if mean is None:
+        return []
+    duration = mean["duration_ns"]
+
+    def line(label: str, key: str) -> Line:
+        return Line(label, mean[key], mean[key] / duration if duration else None, None)
+
+    return [
+        Line(of_what(report).removesuffix(" time"), duration, None, ""),
+        line("compute", "compute_ns"),
+        Line("communication", mean["comm_ns"], None, ""),
+        Line("  hidden behind compute", mean["overlap_ns"], mean["overlap_ratio"], "communication time"),
+        line("  exposed", "exposed_comm_ns"),
+        line("exposed copies", "exposed_copy_ns"),
+        line("idle", "idle_ns"),
+    ]
+
+
+def over_what(report: Json) -> str:
+    """``Mean of 4 steps on 8 ranks``."""
+    counts = [row["mean"]["steps"] for row in report["ranks"] if row["mean"]]
+    ranks = len({row["rank"] for row in report["ranks"]})
+    on = "one rank" if ranks == 1 else f"{ranks} ranks"
+    if of_what(report) == "window":
+        return f"The whole window, {on} (the trace marks no steps)"
+    low, high = min(counts, default=0), max(counts, default=0)
+    steps = f"{low} to {high} steps" if low != high else f"{high} steps" if high != 1 else "one step"
+    return f"Mean of {steps} on {on}"
+
+
+@dataclass(frozen=True, slots=True)
+class Advice:
+    """One finding in brief: time with its share, what it is, and the first thing to change."""
+
+    number: int
+    time: str
+    share: str
+    title: str
+    advice: str | None
+    confidence: str
+
+
+def top_findings(report: Json, most: int = MOST_FINDINGS) -> list[Advice]:
+    """The findings that cost the most, the largest first; without those that cost nothing."""
+    base = time_base(report)
+    rows = [
+        (number, row)
+        for number, row in enumerate(report["findings"] or [], 1)
+        if row["severity"] != "info" and (row["recoverable_ns"] or row["charged_ns"])
+    ]
+    return [
+        Advice(
+            number,
+            format_ns(row["recoverable_ns"] if row["recoverable_ns"] is not None else row["charged_ns"]),
+            share_of(row["share_of_step"], base),
+            clean(row["title"], 240),
+            clean(row["advice"][0], 400) if row["advice"] else None,
+            CONFIDENCE.get(row["confidence"], clean(row["confidence"], 20)),
+        )
+        for number, row in rows[:most]
+    ]
+
+
+def causes(report: Json, most: int = MOST_CAUSES) -> list[Json]:
+    """Why communication is exposed, as means per rank: rows of the cause table that have any time."""
+    found = exposure(report, time_base(report))
+    tables = found["tables"] if found else []
+    rows: list[Json] = next((table["rows"] for table in tables if table["by"] == "cause"), [])
+    return [row for row in rows if row["exposed_width"] > 0][:most]
+
+
+def late(report: Json, most: int = MOST_LATE) -> list[Json]:
+    """Ranks that the others wait for."""
+    found = stragglers(report, time_base(report))
+    return found["rows"][:most] if found else []
+
+
+def telling_ranks(report: Json, most: int) -> tuple[list[Json], str | None]:
+    """Rows of ranks to print, and a line if that is not all: of many, those with the least and the most
+    communication, since the rank that the others wait for waits least itself."""
+    rows = [row for row in report["ranks"] if row["mean"]]
+    if len(rows) <= most:
+        return rows, None
+    order = sorted(rows, key=lambda row: (row["mean"]["comm_ns"], row["rank"]))
+    half = most // 2
+    kept = {id(row) for row in (*order[:half], *order[-half:])}
+    return (
+        [row for row in rows if id(row) in kept],
+        f"the {half} with the least and the {half} with the most communication of {len(rows):,}; the report has all",
+    )
+
+
+def kinds(groups: list[Json]) -> list[list[Json]]:
+    """Rows of one operation and purpose together, such as all pipeline groups; the most exposed kind first."""
+    found: dict[tuple[str, str | None, str | None, int | None], list[Json]] = {}
+    for row in groups:
+        role = role_name(row.get("role"))
+        purpose = row["description"] or (None if role else row["group"])
+        found.setdefault((row["op"], role, purpose, row["group_size"]), []).append(row)
+    return sorted(found.values(), key=lambda rows: -sum(row["exposed_ns"] for row in rows))
+
+
+def group_name(rows: list[Json]) -> str:
+    """``default_pg, data parallel``; of several groups how many."""
+    name = rows[0]["description"] or rows[0]["group"]
+    role = role_name(rows[0].get("role"))
+    words = [clean(name, 40)] if name and (len(rows) == 1 or rows[0]["description"]) else []
+    words += [role] if role else []
+    text = ", ".join(words) or "unknown"
+    return f"{text} ({len(rows)} groups)" if len(rows) > 1 else text
+
+
+def notes(report: Json) -> list[str]:
+    """Notes that speak of this run."""
+    return [note["message"] for note in report["notes"] if note["code"] != "not-built"]
