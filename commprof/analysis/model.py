@@ -19,6 +19,7 @@ from commprof.trace.model import Calls, FileFacts, GroupFacts
 
 if TYPE_CHECKING:
     from commprof.analysis.bandwidth import GroupBandwidth
+    from commprof.analysis.behaviour import Behaviour
     from commprof.analysis.clocks import Clocks
     from commprof.analysis.hardware_table import Hardware
     from commprof.analysis.matching import Matching
@@ -163,6 +164,7 @@ class RankAnalysis:
     causes: PieceCauses
     frameworks: FrameworkMarks = field(default_factory=FrameworkMarks)
     buckets: list[Bucket] = field(default_factory=list)
+    behaviour: Behaviour | None = None
 
     @property
     def rank(self) -> int:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from commprof.analysis.behaviour import find_behaviour
 from commprof.analysis.devices import cpu_work, device_work
 from commprof.analysis.frameworks import framework_marks
 from commprof.analysis.hostbound import unlaunched
@@ -100,7 +101,8 @@ def _measure(
         devices.append(_device(work, windows, Splitter(work, scene.host), incomplete, cut_step))
         shares.add(scene)
     found = shares.result()
-    located = locate(Scene(rank, marks, calls, found, scenes, not len(rank.device)), ddp)
+    everything = Scene(rank, marks, calls, found, scenes, not len(rank.device))
+    located = locate(everything, ddp)
     lanes = [timeline(rank, s.work, s.windows, calls, found.exposed) for s in scenes] if with_timeline else []
     return RankAnalysis(
         file=rank.file,
@@ -123,6 +125,7 @@ def _measure(
         frameworks=framework_marks(rank, marks),
         causes=located.causes,
         buckets=located.buckets,
+        behaviour=find_behaviour(everything),
     )
 
 

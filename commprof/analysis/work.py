@@ -15,7 +15,7 @@ class Work:
     """The events of one device, or of the CPU where that computes; arrays of one length per kind.
 
     ``compute_launch`` is the start of the runtime call that enqueued a compute event (``NOT_LAUNCHED`` without link),
-    ``compute_thread`` its thread. Names are indices into the names of the rank, -1 where there is none.
+    ``compute_thread`` its thread, ``compute_blocks`` its grid (-1: unknown). Names are indices into the names of the rank, -1 where there is none.
     """
 
     device: int
@@ -25,6 +25,7 @@ class Work:
     compute_name: Int64Array
     compute_launch: Int64Array
     compute_thread: Int64Array
+    compute_blocks: Int64Array
     compute_in_graph: NDArray[np.bool_]
     compute_fused: NDArray[np.bool_]
     compute_for_comm: NDArray[np.bool_]

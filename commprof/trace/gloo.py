@@ -12,6 +12,7 @@ from collections import Counter, defaultdict
 from dataclasses import replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from commprof.intervals import Int64Array, IntervalSet, empty, union
 from commprof.trace.arguments import CallFacts, from_dims
@@ -174,14 +175,35 @@ def cpu_compute(rank: RankTrace) -> IntervalSet:
     table = rank.operators
     if not len(table):
         return empty()
+    counted, dispatch = _working_operators(rank)
+    return union(table.start[counted], table.end[counted]) - union(table.start[dispatch], table.end[dispatch])
+
+
+def cpu_operators(rank: RankTrace) -> Int64Array:
+    """Rows of the operators that compute on a CPU trace and lie in no other such operator of their thread."""
+    table = rank.operators
+    if not len(table):
+        return np.empty(0, np.int64)
+    rows = np.flatnonzero(_working_operators(rank)[0])
+    thread = thread_keys(table.pid[rows], table.tid[rows])
+    order = np.lexsort((-table.end[rows], table.start[rows], thread))
+    rows, thread = rows[order], thread[order]
+    outer = np.ones(len(rows), np.bool_)
+    for key in np.unique(thread).tolist():
+        low, high = np.searchsorted(thread, [key, key + 1])
+        reach = np.maximum.accumulate(table.end[rows[low:high]])
+        outer[low + 1 : high] = table.start[rows[low + 1 : high]] >= reach[:-1]
+    return rows[outer]
+
+
+def _working_operators(rank: RankTrace) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+    """Which operators of the training threads compute, and which launch or await communication."""
+    table = rank.operators
     thread = thread_keys(table.pid, table.tid)
     working = np.isin(thread, _working_threads(rank, thread))
     wrapper = np.isin(table.name, [code for code, name in enumerate(rank.names) if _WRAPPER.search(name)])
     dispatch = np.isin(table.name, _codes(rank, _DISPATCH))
-    counted = working & ~wrapper & ~dispatch
-    return union(table.start[counted], table.end[counted]) - union(
-        table.start[working & dispatch], table.end[working & dispatch]
-    )
+    return working & ~wrapper & ~dispatch, working & dispatch
 
 
 def _working_threads(rank: RankTrace, thread: Int64Array) -> Int64Array:

@@ -1,0 +1,158 @@
+"""What one rank did on its own before each of its calls and in each step: small tables that outlive its columns.
+
+When a rank comes late to a call, these tell what it did since the last call that it shared with the same ranks
+(``spec``: section 10). Each such stretch is divided without rest: compute, then communication, then copies, and the
+remaining time by what the host did.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from commprof.analysis.ranges import codes_of
+from commprof.analysis.scene import DeviceScene, Scene
+from commprof.intervals import Int64Array, IntervalSet, empty, union
+from commprof.trace.gloo import cpu_operators
+from commprof.trace.model import Calls
+
+ACTIVITIES = ("compute", "comm", "copy", "input", "host", "other")
+"""What a stretch consists of; ``comm`` is exposed communication, ``other`` time without work that nothing explains."""
+
+COMPUTE, COMM, COPY, INPUT, HOST, OTHER = range(len(ACTIVITIES))
+
+INPUT_RANGE = re.compile(r"^enumerate\(DataLoader\)|train_dataloader_next|^DataLoader\b")
+_KINDS_KEPT = 400
+
+
+@dataclass(slots=True, eq=False)
+class KernelTotals:
+    """Compute by step and kind of kernel (name and grid), one row each: how often and how long in all, nanoseconds.
+
+    ``step`` is an index into the names of the steps of the rank (-1: outside of every step), ``kind`` into ``kinds``.
+    """
+
+    step: Int64Array
+    kind: Int64Array
+    count: Int64Array
+    ns: Int64Array
+    kinds: list[str]
+
+
+@dataclass(slots=True, eq=False)
+class Behaviour:
+    """``since[j]`` is the end of the last call before call ``j`` with the same ranks, or the first event of the capture
+    (``edge``); ``before[:, j]`` are the nanoseconds of each of :data:`ACTIVITIES` from there to the start of the call.
+    """
+
+    since: Int64Array
+    edge: NDArray[np.bool_]
+    before: Int64Array
+    kernels: KernelTotals
+
+
+def find_behaviour(scene: Scene) -> Behaviour:
+    """The tables of one rank."""
+    calls = scene.calls
+    first = min(int(device.work.all_start.min()) for device in scene.devices)
+    since, edge = _since(calls, first)
+    before = np.zeros((len(ACTIVITIES), len(calls)), np.int64)
+    loading = _loading(scene)
+    for device in scene.devices:
+        mine = np.flatnonzero(calls.device == device.work.device)
+        before[:, mine] = _divide(scene, device, loading, since[mine], np.maximum(calls.start[mine], since[mine]))
+    return Behaviour(since, edge, before, _kernel_totals(scene))
+
+
+def _since(calls: Calls, first: int) -> tuple[Int64Array, NDArray[np.bool_]]:
+    """End of the last call with the same ranks that was over before each call; messages: to or from the same peer."""
+    since = np.full(len(calls), first, np.int64)
+    peer = calls.peer
+    order = np.lexsort((peer, calls.group))
+    fresh = np.ones(len(order), np.bool_)
+    fresh[1:] = (np.diff(calls.group[order]) != 0) | (np.diff(peer[order]) != 0)
+    for rows in np.split(order, np.flatnonzero(fresh)[1:]) if len(order) else []:
+        ends = np.sort(calls.end[rows])
+        place = np.searchsorted(ends, calls.start[rows], side="right") - 1
+        since[rows] = np.where(place >= 0, ends[np.maximum(place, 0)], np.iinfo(np.int64).min)
+    edge = since == np.iinfo(np.int64).min
+    return np.where(edge, np.minimum(first, calls.start), since), edge
+
+
+def _loading(scene: Scene) -> IntervalSet:
+    """Instants in which a thread of the rank waits for or makes its next batch."""
+    spans = empty()
+    codes = codes_of(scene.rank, INPUT_RANGE)
+    for table in (scene.rank.operators, scene.rank.annotations):
+        rows = np.flatnonzero(np.isin(table.name, codes))
+        spans = spans | union(table.start[rows], table.end[rows])
+    return spans
+
+
+def _divide(scene: Scene, device: DeviceScene, loading: IntervalSet, start: Int64Array, end: Int64Array) -> Int64Array:
+    """Nanoseconds of each activity in ``[start, end)``, shape ``(activities, stretches)``."""
+    work = device.work
+    compute, comm, copy = work.compute, work.comm, work.copy
+    if scene.on_cpu:
+        # There operators compute inside the loader too, and nothing else stands between launch and work.
+        compute = compute - loading
+        host: IntervalSet | None = None
+    else:
+        host = device.host if device.host is not None else empty()
+    comm = comm - compute
+    copy = copy - compute - comm
+    busy = compute | comm | copy
+    waiting = (loading if host is None else loading & host) - busy
+    out = np.zeros((len(ACTIVITIES), len(start)), np.int64)
+    out[COMPUTE], out[COMM] = compute.within(start, end), comm.within(start, end)
+    out[COPY], out[INPUT] = copy.within(start, end), waiting.within(start, end)
+    rest = end - start - out.sum(axis=0)
+    out[HOST] = rest if host is None else (host - busy - waiting).within(start, end)
+    out[OTHER] = rest - out[HOST]
+    return out
+
+
+def _kernel_totals(scene: Scene) -> KernelTotals:
+    """Sums per step over kernels of one name and grid; on a CPU trace over outermost operators of one name."""
+    steps, names, blocks, length = [], [], [], []
+    for device in scene.devices:
+        work = device.work
+        if scene.on_cpu:
+            rows = cpu_operators(scene.rank)
+            start, end = scene.rank.operators.start[rows], scene.rank.operators.end[rows]
+            name, grid = scene.rank.operators.name[rows].astype(np.int64), np.full(len(rows), -1, np.int64)
+        else:
+            start, end, name, grid = work.compute_start, work.compute_end, work.compute_name, work.compute_blocks
+        steps.append(_step_of(device, start))
+        names.append(name)
+        blocks.append(grid)
+        length.append(end - start)
+    step, name, grid, ns = (np.concatenate(parts) for parts in (steps, names, blocks, length))
+    kinds, kind = np.unique(np.stack([name, grid]), axis=1, return_inverse=True)
+    kind = kind.reshape(-1)
+    weight = np.zeros(kinds.shape[1], np.int64)
+    np.add.at(weight, kind, ns)
+    kept = np.argsort(-weight, kind="stable")[:_KINDS_KEPT]
+    number = np.full(kinds.shape[1], -1, np.int64)
+    number[kept] = np.arange(len(kept))
+    mine = number[kind] >= 0
+    width = len(kept) + 1
+    keys, inverse = np.unique((step[mine] + 1) * width + number[kind[mine]], return_inverse=True)
+    total = np.zeros(len(keys), np.int64)
+    np.add.at(total, inverse, ns[mine])
+    listed = [
+        f"{scene.rank.names[code] if code >= 0 else '?'}|{size}" for code, size in kinds[:, kept].T.tolist()
+    ]  # fmt: skip
+    return KernelTotals(keys // width - 1, keys % width, np.bincount(inverse, minlength=len(keys)), total, listed)
+
+
+def _step_of(device: DeviceScene, instant: Int64Array) -> Int64Array:
+    """Index of the step whose window holds each instant, -1 for none."""
+    if not len(device.start):
+        return np.full(len(instant), -1, np.int64)
+    window = np.searchsorted(device.start, instant, side="right") - 1
+    inside = (window >= 0) & (instant < device.end[np.maximum(window, 0)])
+    return np.where(inside, device.steps[np.maximum(window, 0)], -1)
