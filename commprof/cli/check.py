@@ -46,6 +46,13 @@ def check(
         typer.Option("--comm-pattern", help="Regular expression of kernels that communicate; may be repeated."),
     ] = None,
     only: Annotated[str | None, typer.Option("--only", help="Only files that match this glob.")] = None,
+    hardware: Annotated[
+        str | None,
+        typer.Option("--hardware", help="Peaks to compare with: a machine (dgx-h100), a file, or a rate in GB/s."),
+    ] = None,
+    hosts: Annotated[
+        str | None, typer.Option("--hosts", help="File with the host of every rank: 'RANK HOST', or a hostfile.")
+    ] = None,
     jobs: Annotated[int | None, typer.Option("--jobs", "-j", min=1, help="Worker processes [cores].")] = None,
     debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
 ) -> int:
@@ -74,6 +81,8 @@ def check(
         comm_patterns=comm_pattern or list(settings.comm_patterns),
         only=only,
         jobs=jobs,
+        hardware=hardware,
+        hosts=hosts,
         limits=limits,
     )
     return _outcome(report, github)

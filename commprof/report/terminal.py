@@ -1,4 +1,4 @@
-"""The summary that a person reads in the terminal: verdict, split per rank, where the exposed time sits, notes."""
+"""The summary that a person reads in the terminal, about forty lines: verdict, split, what to change, who, where."""
 
 from __future__ import annotations
 
@@ -9,90 +9,104 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from commprof.units import format_bytes, format_ns, format_share
+from commprof.report import summary
+from commprof.report.summary import of_what
+from commprof.units import format_bytes, format_gbps, format_ns, format_share
 
-_MOST_RANKS = 16
-_MOST_GROUPS = 8
+_MOST_RANKS = 8
+_MOST_GROUPS = 5
+_MOST_NOTES = 6
 
 
 def print_summary(view: dict[str, Any], console: Console) -> None:
     """Print the summary of one run."""
     report, headline = view["report"], view["headline"]
     console.print(Text(headline["answer"], style="bold"))
-    for key in ("gain", "where"):
+    found = summary.top_findings(report)
+    for key in () if found else ("gain", "where"):
         if headline[key]:
             console.print(Text(headline[key]))
     console.print(Text(f"{report['input']['path']}: {headline['ranks']}", style="dim"))
     console.print()
     console.print(_mean_table(report))
-    if len(report["ranks"]) > 1:
-        console.print()
-        console.print(_split_table(report))
-    hidden = len(report["ranks"]) - _MOST_RANKS
-    if hidden > 0:
-        console.print(Text(f"first {_MOST_RANKS} rows of {len(report['ranks'])}; all are in the report", style="dim"))
-    if report["groups"]:
-        console.print()
-        console.print(_group_table(report))
+    if found:
+        _print_findings(report, found, console)
+    _print_late(report, console)
+    for table in (_cause_table(report), _rank_table(report), _group_table(report)):
+        if table is not None:
+            console.print()
+            console.print(table)
     _print_notes(report, console)
-
-
-def of_what(report: dict[str, Any]) -> str:
-    """What shares are of: step time, or the window where the trace marks no steps."""
-    return "window" if all(row["windows"] == "none" for row in report["ranks"]) else "step time"
 
 
 def _mean_table(report: dict[str, Any]) -> Table:
     """The split averaged over ranks and steps, in words."""
     of = of_what(report)
-    table = _table(_over_what(report))
+    table = _table(summary.over_what(report))
     for _ in range(3):
         table.add_column(justify="left" if not table.columns else "right", no_wrap=True)
     table.add_column(no_wrap=True)
     table.show_header = False
-    for label, ns, share, whole in mean_lines(report):
-        shown = whole != ""
-        table.add_row(label, format_ns(ns), format_share(share) if shown else "", f"of {whole or of}" if shown else "")
+    for line in summary.mean_lines(report):
+        shown = line.whole != ""
+        table.add_row(
+            line.label, format_ns(line.ns), format_share(line.share) if shown else "",
+            f"of {line.whole or of}" if shown else "",
+        )  # fmt: skip
     return table
 
 
-def mean_lines(report: dict[str, Any]) -> list[tuple[str, int, float | None, str | None]]:
-    """Label, mean length, share, and of what it is, over all ranks and steps.
-
-    "Of what" is ``None`` for step time (or the window) and empty where a line has no share.
-    """
-    mean = report["overall"]
-    if mean is None:
-        return []
-    duration = mean["duration_ns"]
-
-    def line(label: str, key: str) -> tuple[str, int, float | None, str | None]:
-        return label, mean[key], mean[key] / duration if duration else None, None
-
-    return [
-        (of_what(report).removesuffix(" time"), duration, None, ""),
-        line("compute", "compute_ns"),
-        ("communication", mean["comm_ns"], None, ""),
-        ("  hidden behind compute", mean["overlap_ns"], mean["overlap_ratio"], "communication time"),
-        line("  exposed", "exposed_comm_ns"),
-        line("exposed copies", "exposed_copy_ns"),
-        line("idle", "idle_ns"),
-    ]
+def _print_findings(report: dict[str, Any], found: list[summary.Advice], console: Console) -> None:
+    """Time, what it is, and below it what to change."""
+    console.print()
+    console.print(Text(f"What costs time {summary.per_what(report)}, and what to change", style="italic"))
+    table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 1, 0, 0))
+    table.add_column(no_wrap=True)
+    table.add_column(justify="right", no_wrap=True)
+    table.add_column()
+    for finding in found:
+        text = Text(finding.title, style="bold")
+        text.append(f" ({finding.share})", style="not bold")
+        if finding.advice:
+            text.append(f"\n{finding.advice}", style="not bold")
+        table.add_row(str(finding.number), finding.time, text)
+    console.print(table)
+    left = sum(row["severity"] != "info" for row in report["findings"]) - len(found)
+    if left > 0:
+        console.print(Text(f"and {left} more in the report", style="dim"))
 
 
-def _over_what(report: dict[str, Any]) -> str:
-    counts = [row["mean"]["steps"] for row in report["ranks"] if row["mean"]]
-    ranks = len({row["rank"] for row in report["ranks"]})
-    on = "one rank" if ranks == 1 else f"{ranks} ranks"
-    if of_what(report) == "window":
-        return f"The whole window, {on} (the trace marks no steps)"
-    low, high = min(counts, default=0), max(counts, default=0)
-    steps = f"{low} to {high} steps" if low != high else f"{high} steps" if high != 1 else "one step"
-    return f"Mean of {steps} on {on}"
+def _print_late(report: dict[str, Any], console: Console) -> None:
+    rows = summary.late(report)
+    if not rows:
+        return
+    console.print()
+    for row in rows:
+        text = f"Late {row['kind']}: {row['name']}, {row['cause']}; costs every rank {row['charged']}, {row['last']}"
+        if row["chain"]:
+            text += f"; chain of waiting: rank {' -> '.join(row['chain'])}"
+        console.print(Text(text))
 
 
-def _split_table(report: dict[str, Any]) -> Table:
+def _cause_table(report: dict[str, Any]) -> Table | None:
+    rows = summary.causes(report)
+    if not rows:
+        return None
+    table = _table(f"Why communication is exposed: mean over ranks, {summary.per_what(report)}")
+    table.show_header = False
+    table.add_column(no_wrap=True)
+    table.add_column(justify="right", no_wrap=True)
+    table.add_column()
+    for row in rows:
+        table.add_row(row["name"], row["exposed"], Text(row["meaning"] or "", style="dim"))
+    return table
+
+
+def _rank_table(report: dict[str, Any]) -> Table | None:
+    if len(report["ranks"]) < 2:
+        return None
     of = of_what(report)
+    rows, rule = summary.telling_ranks(report, _MOST_RANKS)
     table = _table("By rank")
     several = len({(row["rank"], row["device"]) for row in report["ranks"]}) > len(
         {row["rank"] for row in report["ranks"]}
@@ -101,7 +115,7 @@ def _split_table(report: dict[str, Any]) -> Table:
     if several:
         table.add_column("device", justify="right")
     percent = "% of\n" + of.replace(" ", "\n")
-    for name in (
+    heads = (
         of.removesuffix(" time"),
         "compute",
         "comm",
@@ -111,12 +125,11 @@ def _split_table(report: dict[str, Any]) -> Table:
         "idle",
         percent,
         "hidden\n% of\ncomm",
-    ):
+    )
+    for name in heads:
         table.add_column(name, justify="right", no_wrap=True)
-    for row in report["ranks"][:_MOST_RANKS]:
+    for row in rows:
         mean = row["mean"]
-        if mean is None:
-            continue
         table.add_row(
             str(row["rank"]),
             *([str(row["device"])] if several else []),
@@ -130,6 +143,7 @@ def _split_table(report: dict[str, Any]) -> Table:
             format_share(mean["idle_ns"] / mean["duration_ns"] if mean["duration_ns"] else None),
             format_share(mean["overlap_ratio"]),
         )
+    _caption(table, rule)
     return table
 
 
@@ -141,48 +155,69 @@ def _table(title: str) -> Table:
     )  # fmt: skip
 
 
-def _group_table(report: dict[str, Any]) -> Table:
-    table = _table("Communication by process group and operation: whole capture, all ranks")
+def _caption(table: Table, text: str | None) -> None:
+    if text:
+        table.caption = Text(text, style="dim")
+        table.caption_justify = "left"
+
+
+def _group_table(report: dict[str, Any]) -> Table | None:
+    kinds = summary.kinds(report["groups"] or [])
+    if not kinds:
+        return None
+    table = _table("By process group and operation: whole capture, all ranks")
     table.add_column("operation", no_wrap=True)
     table.add_column("group")
-    for name in ("ranks", "calls", "bytes", "time in calls", "exposed"):
+    waits = any(row.get("wait_ns") is not None for row in report["groups"])
+    speed = any(row.get("busbw_gbps_median") is not None for row in report["groups"])
+    heads = [
+        "ranks",
+        "calls",
+        "bytes",
+        "exposed",
+        *(["waiting"] if waits else []),
+        *(["bus bandwidth"] if speed else []),
+    ]
+    for name in heads:
         table.add_column(name, justify="right", no_wrap=True)
-    kinds = _by_kind(report["groups"])
     for rows in kinds[:_MOST_GROUPS]:
         calls, unsized = (sum(row[key] for row in rows) for key in ("calls", "calls_without_size"))
         size = (
             "n/a" if unsized == calls else format_bytes(sum(row["bytes"] for row in rows)) + (" *" if unsized else "")
         )
-        name = rows[0]["description"] or rows[0]["group"] or "unknown"
-        table.add_row(
+        cells = [
             rows[0]["op"].replace("_", "-"),
-            Text(f"{name} ({len(rows)} groups)" if len(rows) > 1 else name),
+            Text(summary.group_name(rows)),
             str(rows[0]["group_size"] or "n/a"),
             str(calls),
             size,
-            format_ns(sum(row["comm_ns"] for row in rows)),
             format_ns(sum(row["exposed_ns"] for row in rows)),
-        )
-    if len(kinds) > _MOST_GROUPS:
-        table.caption = Text(f"and {len(kinds) - _MOST_GROUPS} more in the report", style="dim")
-        table.caption_justify = "left"
+        ]
+        if waits:
+            known = [row["wait_ns"] for row in rows if row["wait_ns"] is not None]
+            cells.append(format_ns(sum(known) if known else None))
+        if speed:
+            cells.append(_bandwidth([v for row in rows if (v := row["busbw_gbps_median"]) is not None]))
+        table.add_row(*cells)
+    hidden = len(kinds) - _MOST_GROUPS
+    _caption(table, f"and {hidden} more in the report" if hidden > 0 else None)
     return table
 
 
-def _by_kind(groups: list[dict[str, Any]]) -> list[list[dict[str, Any]]]:
-    """Rows of one operation and purpose together, such as all pipeline groups; the most exposed kind first."""
-    kinds: dict[tuple[str, str | None, int | None], list[dict[str, Any]]] = {}
-    for row in groups:
-        kinds.setdefault((row["op"], row["description"] or row["group"], row["group_size"]), []).append(row)
-    return sorted(kinds.values(), key=lambda rows: -sum(row["exposed_ns"] for row in rows))
+def _bandwidth(values: list[float]) -> str:
+    if not values:
+        return "n/a"
+    low, high = format_gbps(min(values)), format_gbps(max(values))
+    return low if low == high else f"{low.removesuffix(' GB/s')} to {high}"
 
 
 def _print_notes(report: dict[str, Any], console: Console) -> None:
-    notes = [note for note in report["notes"] if note["code"] != "not-built"]
-    if notes:
-        console.print()
-        console.print(Text("Notes", style="bold"))
-        for note in notes[:12]:
-            console.print(Padding(Text(note["message"]), (0, 0, 0, 2)))
-        if len(notes) > 12:
-            console.print(Padding(Text(f"and {len(notes) - 12} more in the report"), (0, 0, 0, 2)))
+    notes = summary.notes(report)
+    if not notes:
+        return
+    console.print()
+    console.print(Text("Notes", style="bold"))
+    for note in notes[:_MOST_NOTES]:
+        console.print(Padding(Text(note), (0, 0, 0, 2)))
+    if len(notes) > _MOST_NOTES:
+        console.print(Padding(Text(f"and {len(notes) - _MOST_NOTES} more in the report"), (0, 0, 0, 2)))

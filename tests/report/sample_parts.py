@@ -200,6 +200,7 @@ def full_view() -> Json:
             },
         ],
     )
+    view["headline"]["ranks"] = "ranks 0–1 of 2"
     report["input"]["hardware"] = {"name": "A100-SXM4", "source": "table"}
     report["exposure"] += [row for rank in (0, 1) for step in STEPS for row in breakdowns(rank, step)]
     for row in report["groups"]:
@@ -227,19 +228,22 @@ def full_view() -> Json:
 
 
 def accounting() -> Json:
-    """3.9 + 0.72 of 4.92 ms exposed and 0.6 of 1.01 ms idle are explained."""
+    """Two steps on rank 0: 3.9 + 0.72 of 4.92 ms exposed and 0.6 of 1.01 ms idle are explained."""
+    parts = (
+        ("compute", "compute", None, 15_850),
+        ("ddp-tail-bucket", "exposed", 0, 3_900),
+        ("straggler", "exposed", 1, 720),
+        ("host-bound", "idle", 2, 600),
+        ("unexplained-exposed", "exposed", None, 300),
+        ("unexplained-idle", "idle", None, 410),
+        ("exposed-copy", "copy", None, 220),
+    )
     return {
-        "step_ns": 22 * MS,
-        "overlap_ns": 5_950_000,
-        "parts": [
-            {"kind": "compute", "finding": None, "ns": 15_850_000},
-            {"kind": "exposed", "finding": "ddp-tail-bucket", "ns": 3_900_000},
-            {"kind": "exposed", "finding": "straggler", "ns": 720_000},
-            {"kind": "exposed", "finding": None, "ns": 300_000},
-            {"kind": "copy", "finding": None, "ns": 220_000},
-            {"kind": "idle", "finding": "host-bound", "ns": 600_000},
-            {"kind": "idle", "finding": None, "ns": 410_000},
-        ],
+        "steps": 2,
+        "duration_ns": 2 * LENGTH * US,
+        "ranks": [0],
+        "overlap_ns": 2 * 5_950 * US,
+        "parts": [{"name": name, "kind": kind, "finding": at, "ns": 2 * us * US} for name, kind, at, us in parts],
     }
 
 

@@ -11,49 +11,59 @@ _NAMES = {
 }  # fmt: skip
 _UNEXPLAINED = {
     "exposed": "exposed communication that no finding explains",
-    "copy": "exposed copies that no finding explains",
     "idle": "idle time that no finding explains",
 }
+_KIND_OF = {
+    "compute": "compute",
+    "unexplained-exposed": "exposed",
+    "unexplained-idle": "idle",
+    "exposed-copy": "copy",
+    "copy-bound": "copy",
+    **dict.fromkeys(("host-bound", "input-bound", "pipeline-bubble", "allocator-retries"), "idle"),
+}
 MOST_TOP = 3
-MOST_SEGMENTS = 14
 
 
 def segments(report: Json, base: str) -> Json | None:
-    """``{"segments", "totals", "step_ns", "overlap_ns", "ranks"}`` of the accounting; ``None`` without it.
+    """``{"segments", "totals", "step_ns", "overlap_ns"}`` of an average step; ``None`` without an accounting.
 
     A segment has its colour role, width in percent, and the number of its finding.
     """
     found = report.get("accounting")
-    if not found or not found.get("step_ns"):
+    if not found or not found["duration_ns"]:
         return None
-    step = found["step_ns"]
-    order = {row["id"]: number for number, row in reversed(list(enumerate(report["findings"] or [], 1)))}
+    steps, whole = found["steps"], found["duration_ns"]
     parts = sorted(
-        (part for part in found["parts"] if part["ns"] > 0),
+        ({**part, "kind": _kind(part)} for part in found["parts"] if part["ns"] > 0),
         key=lambda part: (_KINDS.index(part["kind"]), part["finding"] is None, -part["ns"]),
     )
     drawn = []
     for part in parts:
-        number = order.get(part["finding"]) if part["finding"] else None
-        explained = part["finding"] is not None
-        what = f"finding {number}" if number else _UNEXPLAINED.get(part["kind"], _NAMES[part["kind"]].lower())
+        number = None if part["finding"] is None else part["finding"] + 1
+        text = f"finding {number}" if number else _UNEXPLAINED.get(part["kind"], _NAMES[part["kind"]].lower())
+        time = format_ns(round(part["ns"] / steps))
         drawn.append(
             {
                 "kind": part["kind"],
-                "explained": explained,
+                "explained": number is not None or part["kind"] in ("compute", "copy"),
                 "number": number,
-                "width": part["ns"] / step * 100,
-                "time": format_ns(part["ns"]),
-                "text": f"{format_ns(part['ns'])}, {share_of(part['ns'] / step, base)}: {what}",
+                "width": part["ns"] / whole * 100,
+                "time": time,
+                "text": f"{time}, {share_of(part['ns'] / whole, base)}: {text}",
             }
         )
-    totals = {kind: sum(part["ns"] for part in parts if part["kind"] == kind) for kind in _KINDS}
     return {
-        "segments": drawn[:MOST_SEGMENTS],
-        "totals": totals,
-        "step_ns": step,
-        "overlap_ns": found.get("overlap_ns"),
+        "segments": drawn,
+        "totals": {kind: sum(part["ns"] for part in parts if part["kind"] == kind) / steps for kind in _KINDS},
+        "step_ns": whole / steps,
+        "overlap_ns": None if found.get("overlap_ns") is None else found["overlap_ns"] / steps,
     }
+
+
+def _kind(part: Json) -> str:
+    """What kind of time a part is made of."""
+    kind: str = part.get("kind") or _KIND_OF.get(part["name"], "exposed")
+    return kind
 
 
 def top(report: Json, base: str) -> list[Json]:

@@ -21,8 +21,8 @@ def buckets(view: Json) -> Json | None:
         return None
     by_index = defaultdict(list)
     for row in rows:
-        by_index[(row["index"], row["layout"] == "first-iteration")].append(row)
-    order = sorted(by_index, key=lambda key: (key[1], key[0]))
+        by_index[(row["layout"] == "first-iteration", row["index"])].append(row)
+    order = sorted(by_index)
     return {
         "chart": _chart(view, rows),
         "rows": [_summary(by_index[key]) for key in order[:MOST_ROWS]],

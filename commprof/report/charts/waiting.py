@@ -7,12 +7,13 @@ the rest becomes one row with their median; beyond ``MOST_CALLS`` columns neighb
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Sequence
 from statistics import median
 
-from commprof.report.charts.wording import Json, clean, rank_ranges
+from commprof.report.charts.wording import Json, clean
 from commprof.units import format_bytes, format_ns
 
-MOST_RANKS = 48
+MOST_RANKS = 64
 MOST_STEPS = 64
 MOST_CALLS = 400
 MOST_CLOCKS = 64
@@ -39,8 +40,9 @@ def waiting(report: Json) -> Json | None:
     if len(every) > MOST_RANKS:
         kept = sorted(sorted(every, key=lambda rank: (-charged[rank], waited[rank], rank))[:MOST_RANKS])
     rest = [rank for rank in every if rank not in set(kept)]
-    by_step = _by_step(rows, kept, rest)
-    by_call = _by_call(report, kept, rest)
+    late = report.get("stragglers") or []
+    by_step = _by_step(rows, kept, rest, late)
+    by_call = _by_call(report, kept, rest, late)
     return {
         "maps": [each for each in (by_step, by_call) if each],
         "note": _rule(len(kept), len(rest)),
@@ -66,27 +68,28 @@ def _rule(kept: int, rest: int) -> str | None:
     )
 
 
-def _by_step(rows: list[Json], kept: list[int], rest: list[int]) -> Json | None:
+def _by_step(rows: list[Json], kept: list[int], rest: list[int], late: list[Json]) -> Json | None:
     steps = list(
         dict.fromkeys(row["step"] for row in sorted(rows, key=lambda row: row["rank"]) if row["step"] is not None)
     )
     shown = steps[:MOST_STEPS]
     if not shown:
         return None
-    layers: list[tuple[str, Cells]] = []
-    for title, key in (("waits for others", "wait_ns"), ("makes others wait", "charged_ns")):
-        cells: Cells = {(row["rank"], row["step"]): row[key] for row in rows}
-        layers.append((title, cells))
+    waits: Cells = {(row["rank"], row["step"]): row["wait_ns"] for row in rows}
+    charges: Cells = {(row["rank"], row["step"]): row["charged_ns"] for row in rows}
+    layers = [("waits for others", waits)]
+    if any(charges.values()):
+        layers.insert(0, ("makes others wait", charges))
     return {
         "name": "step",
         "columns": [clean(step, 40).removeprefix("ProfilerStep") for step in shown],
         "details": [clean(step, 60) for step in shown],
-        **_matrix(layers, shown, kept, rest),
+        **_matrix(layers, shown, kept, rest, late),
         "note": f"First {len(shown)} of {len(steps)} steps." if len(shown) < len(steps) else None,
     }
 
 
-def _by_call(report: Json, kept: list[int], rest: list[int]) -> Json | None:
+def _by_call(report: Json, kept: list[int], rest: list[int], late: list[Json]) -> Json | None:
     """Waiting in every call that was matched over ranks, in order of time."""
     cells: Cells = {}
     first: dict[int, Json] = {}
@@ -111,7 +114,7 @@ def _by_call(report: Json, kept: list[int], rest: list[int]) -> Json | None:
         "name": "collective",
         "columns": [str(members[0]) for members in bins],
         "details": [_call_text([first[match] for match in members]) for members in bins],
-        **_matrix([("waits for others", summed)], list(range(len(bins))), kept, rest),
+        **_matrix([("waits for others", summed)], list(range(len(bins))), kept, rest, late),
         "note": None if each == 1 else f"Every column stands for {each} calls in a row; their waits add up.",
     }
 
@@ -123,7 +126,7 @@ def _call_text(calls: list[Json]) -> str:
 
 
 def _matrix(
-    layers: list[tuple[str, Cells]], columns: list[object] | list[str] | list[int], kept: list[int], rest: list[int]
+    layers: list[tuple[str, Cells]], columns: Sequence[object], kept: list[int], rest: list[int], stragglers: list[Json]
 ) -> Json:
     """Rows from top to bottom: ranks, then the median of those without a row."""
     names = [str(rank) for rank in kept] + ([f"median of {len(rest):,} others"] if rest else [])
@@ -132,8 +135,11 @@ def _matrix(
         values = [[_rounded(cells.get((rank, column))) for column in columns] for rank in kept]
         if rest:
             values.append([_rounded(_median([cells.get((rank, column)) for rank in rest])) for column in columns])
-        shown.append({"title": title, "values": values})
-    return {"rows": names, "layers": shown, "ranks": rank_ranges(kept)}
+        most = max((value for line in values for value in line if value is not None), default=0)
+        scale = [[value, format_ns(value)] for value in (0, most // 2, most)]
+        shown.append({"title": title, "values": values, "scale": scale})
+    late = {row["rank"] for row in stragglers if row["rank"] is not None}
+    return {"rows": names, "layers": shown, "late": [i for i, rank in enumerate(kept) if rank in late]}
 
 
 def _median(values: list[int | None]) -> int | None:

@@ -9,7 +9,7 @@ function startHeat() {
     const picks = [...document.querySelectorAll(`input[name="heat-${map.name}"]`)];
     const rows = map.rows.map((_, i) => i);
     const columns = map.columns.map((_, i) => i);
-    const tall = Math.max(5, Math.min(22, 640 / rows.length));
+    const tall = Math.max(5, Math.min(22, 480 / rows.length));
     const names = map.rows.map((name) => (/^\d+$/.test(name) ? `rank ${name}` : name));
 
     drawn(() => {
@@ -17,7 +17,11 @@ function startHeat() {
       const layer = map.layers[Math.max(chosen, 0)];
       const seconds = layer.values.map((row) => row.map((ns) => (ns === null ? null : ns / 1e9)));
       const most = Math.max(...seconds.flat().filter((value) => value !== null), 1e-9);
-      const every = Math.max(1, Math.ceil(rows.length / Math.floor((tall * rows.length) / 16)));
+      const every = Math.ceil(16 / tall);
+      // Late ranks keep their names; of the others as many as there is room for.
+      const fixed = [...map.late, rows.length - 1];
+      const named = rows.filter((i) => fixed.includes(i) || (i % every === 0 && !fixed.some((at) => Math.abs(at - i) < every)));
+      const scale = layer.scale.filter((_, i) => i !== 1 || rows.length * tall > 100);
       const wide = Math.max(1, Math.ceil((columns.length * 46) / Math.max(target.clientWidth - 90, 1)));
       const left = Math.ceil(7.2 * Math.max(...map.rows.map((name) => name.length))) + 14;
       plot(target, [{
@@ -26,8 +30,8 @@ function startHeat() {
         hoverongaps: false, text: layer.values.map((row, i) => row.map((_, j) => plain(`${names[i]}, ${map.details[j]}`))),
         hovertemplate: `%{text}<br>${layer.title}: %{z:.3s}s<extra></extra>`,
         colorbar: {
-          thickness: 10, outlinewidth: 0, tickformat: ".2~s", ticksuffix: "s", tickfont: { size: 12 }, len: 1, lenmode: "fraction",
-          ypad: 0, tickmode: "array", tickvals: rows.length * tall > 100 ? [0, most / 2, most] : [0, most],
+          thickness: 10, outlinewidth: 0, tickfont: { size: 12 }, len: 1, lenmode: "fraction",
+          ypad: 0, tickmode: "array", tickvals: scale.map(([ns]) => ns / 1e9), ticktext: scale.map(([, text]) => text),
         },
       }], {
         height: rows.length * tall + 56, margin: { l: left, r: 8, t: 8, b: 44 },
@@ -39,8 +43,7 @@ function startHeat() {
         }),
         yaxis: axis({
           automargin: false, fixedrange: true, showgrid: false, ticks: "", autorange: "reversed",
-          tickvals: rows.filter((i) => i % every === 0 || i === rows.length - 1),
-          ticktext: map.rows.filter((_, i) => i % every === 0 || i === rows.length - 1).map(plain),
+          tickvals: named, ticktext: named.map((i) => (map.late.includes(i) ? `<b>${plain(map.rows[i])}</b>` : plain(map.rows[i]))),
         }),
       });
     });
