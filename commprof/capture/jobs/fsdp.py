@@ -15,23 +15,22 @@ from commprof.capture.jobs.transformer import Shape, Transformer
 SHAPE = Shape()
 
 
-def build(job: Job, device: torch.device, replicas: int = 1) -> Training:
+def build(job: Job, device: torch.device, replicas: int = 1, shape: Shape = SHAPE) -> Training:
     """Each layer is a unit of its own: gathered before it computes, its gradients reduced and scattered.
 
     With ``replicas`` the ranks fall into that many groups: parameters are sharded inside a group,
     gradients also reduced over the groups.
     """
-    torch.manual_seed(0)
-    model = Transformer(SHAPE).to(device)
+    model = Transformer(shape).to(device)
     mesh = None
     if replicas > 1:
-        shape = (replicas, job.ranks // replicas)
-        mesh = init_device_mesh(device.type, shape, mesh_dim_names=("dp_replicate", "dp_shard"))
+        names = ("dp_replicate", "dp_shard")
+        mesh = init_device_mesh(device.type, (replicas, job.ranks // replicas), mesh_dim_names=names)
     for layer in model.layers:
         fully_shard(layer, mesh=mesh)
     fully_shard(model, mesh=mesh)
     optimizer = torch.optim.AdamW(model.parameters(), lr=LEARNING_RATE)
-    return Training(model, plain_step(model, optimizer, batches(SHAPE, 1 + job.rank, device)))
+    return Training(model, plain_step(model, optimizer, batches(shape, 1 + job.rank, device)))
 
 
 if __name__ == "__main__":

@@ -24,9 +24,9 @@ from commprof.capture.jobs.transformer import Shape, Transformer
 SHAPE = Shape()
 
 
-def build(job: Job, device: torch.device, data: int = 1, sequence: bool = False) -> Training:
+def build(job: Job, device: torch.device, data: int = 1, sequence: bool = False, shape: Shape = SHAPE) -> Training:
     """``data`` groups of ranks; the ranks of a group share out the heads and the inner width of each layer."""
-    model = Transformer(SHAPE).to(device)
+    model = Transformer(shape).to(device)
     replica = 0
     if data > 1:
         mesh = init_device_mesh(device.type, (data, job.ranks // data), mesh_dim_names=("dp", "tp"))
@@ -39,7 +39,7 @@ def build(job: Job, device: torch.device, data: int = 1, sequence: bool = False)
         shard_layers(model, init_device_mesh(device.type, (job.ranks,), mesh_dim_names=("tp",)), sequence)
     # Not all parameters are distributed tensors, which the fused kernel does not take together.
     optimizer = torch.optim.AdamW(model.parameters(), lr=LEARNING_RATE, foreach=False)
-    return Training(model, plain_step(model, optimizer, batches(SHAPE, 1 + replica, device)))
+    return Training(model, plain_step(model, optimizer, batches(shape, 1 + replica, device)))
 
 
 def shard_layers(model: Transformer, mesh: DeviceMesh, sequence: bool) -> None:
