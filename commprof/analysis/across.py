@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from commprof.analysis.bandwidth import find_bandwidth
 from commprof.analysis.clocks import align_clocks
 from commprof.analysis.hardware import choose_hardware
-from commprof.analysis.hosts import find_hosts
+from commprof.analysis.hosts import find_hosts, read_hosts
 from commprof.analysis.matching import match_calls
 from commprof.analysis.model import Analysis
 from commprof.analysis.parallelism import find_parallelism
+from commprof.analysis.peer_waits import refine_with_waits
 from commprof.analysis.waiting import call_waits, match_times
 
 
@@ -24,6 +25,13 @@ class AnalysisOptions:
     hosts: str | None = None
     hardware: str | None = None
 
+    def check(self) -> None:
+        """Refuse what cannot be used, before anything is read; raises :class:`~commprof.errors.InputRefused`."""
+        if self.hosts is not None:
+            read_hosts(self.hosts)
+        if self.hardware is not None:
+            choose_hardware(self.hardware, ())
+
 
 def across(analysis: Analysis, options: AnalysisOptions) -> None:
     """Fill in every part of ``analysis`` that compares ranks or groups; a part that cannot speak adds a note."""
@@ -34,4 +42,5 @@ def across(analysis: Analysis, options: AnalysisOptions) -> None:
     analysis.clocks = align_clocks(analysis.matching, [hosts.get(rank.rank) for rank in analysis.ranks])
     analysis.times = match_times(analysis, analysis.matching, analysis.clocks)
     analysis.waiting = call_waits(analysis, analysis.matching, analysis.times)
+    refine_with_waits(analysis)
     analysis.bandwidth = find_bandwidth(analysis, analysis.waiting, hosts, analysis.hardware)

@@ -48,16 +48,20 @@ def analyze(
     progress: Progress | None = None,
     on_total: Progress | None = None,
     tolerant: bool = False,
-    options: AnalysisOptions | None = None,
+    hosts: str | None = None,
+    hardware: str | None = None,
 ) -> Analysis:
     """Read and measure one trace file, a capture folder, a glob, a URL, or several of them.
 
     ``jobs`` is the number of worker processes (default: as many as cores, if the files are large enough to pay for
     them); the result does not depend on it. ``progress`` is told of every compressed byte read, ``on_total`` of how
-    many there are. Raises errors of :mod:`commprof.errors`.
+    many there are. ``hosts`` is a file with the host of every rank (:mod:`commprof.analysis.hosts`), ``hardware`` a
+    machine by name, a file that describes it, or a rate in GB/s (:mod:`commprof.analysis.hardware`). Raises errors of :mod:`commprof.errors`.
     """
     given = [os.fspath(paths)] if isinstance(paths, (str, os.PathLike)) else [os.fspath(path) for path in paths]
     compile_patterns(comm_patterns)
+    options = AnalysisOptions(hosts, hardware)
+    options.check()
     selection = None if steps is None else parse_steps(steps)
     candidates = find_candidates(given, only)
     if on_total is not None:
@@ -95,7 +99,7 @@ def analyze(
         listed = "; ".join(f"{path}: {reason}" for path, reason in ignored[:3])
         raise InputRefused(f"{', '.join(given)}: no trace found ({listed})", hint="give a Kineto JSON trace")
     analysis = combine(given[0] if len(given) == 1 else ", ".join(given), ranks, ignored, manifests, comm_patterns)
-    across(analysis, options or AnalysisOptions())
+    across(analysis, options)
     for manifest in manifests_without_trace(candidates):
         reason = manifest.reason or "no reason given"
         analysis.notes.append(Note("capture-incomplete", f"rank {manifest.rank}: its capture wrote no trace: {reason}"))

@@ -37,6 +37,13 @@ def analyze(
         typer.Option("--comm-pattern", help="Regular expression of kernels that communicate; may be repeated."),
     ] = None,
     only: Annotated[str | None, typer.Option("--only", help="Only files that match this glob.")] = None,
+    hardware: Annotated[
+        str | None,
+        typer.Option("--hardware", help="Peaks to compare with: a machine (dgx-h100), a file, or a rate in GB/s."),
+    ] = None,
+    hosts: Annotated[
+        str | None, typer.Option("--hosts", help="File with the host of every rank: 'RANK HOST', or a hostfile.")
+    ] = None,
     jobs: Annotated[int | None, typer.Option("--jobs", "-j", min=1, help="Worker processes [cores].")] = None,
     debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
 ) -> int:
@@ -59,6 +66,8 @@ def analyze(
         comm_patterns=comm_pattern or list(load_settings().comm_patterns),
         only=only,
         jobs=jobs,
+        hardware=hardware,
+        hosts=hosts,
     )
 
 
@@ -73,6 +82,8 @@ def run_analyze(
     comm_patterns: list[str] | None = None,
     only: str | None = None,
     jobs: int | None = None,
+    hardware: str | None = None,
+    hosts: str | None = None,
 ) -> int:
     """The whole of ``commprof analyze``: reads, prints, writes; returns the exit code.
 
@@ -80,7 +91,7 @@ def run_analyze(
     """
     report_on(
         paths, html=html, json=json, markdown=markdown, calls=calls, steps=steps, comm_patterns=comm_patterns,
-        only=only, jobs=jobs,
+        only=only, jobs=jobs, hardware=hardware, hosts=hosts,
     )  # fmt: skip
     return 0
 
@@ -96,6 +107,8 @@ def report_on(
     comm_patterns: list[str] | None = None,
     only: str | None = None,
     jobs: int | None = None,
+    hardware: str | None = None,
+    hosts: str | None = None,
     limits: Sequence[Limit] = (),
 ) -> dict[str, Any]:
     """Read, judge, hold the report to ``limits``, print and write; returns the report."""
@@ -109,7 +122,7 @@ def report_on(
     with _progress() as (on_total, on_bytes):
         analysis = measure(
             paths, comm_patterns=comm_patterns or [], steps=steps, only=only, jobs=jobs,
-            progress=on_bytes, on_total=on_total,
+            progress=on_bytes, on_total=on_total, hosts=hosts, hardware=hardware,
         )  # fmt: skip
     for warning in analysis.warnings:
         print(f"commprof: warning: {warning}", file=sys.stderr)
