@@ -100,6 +100,7 @@ class Answerer(ClockExchange):
     def close(self) -> None:
         with contextlib.suppress(OSError):
             self._wake.send(b"x")
+            self._wake.close()
 
     def _answer(self) -> None:
         """Until closed. A stranger, or an end that breaks off, is dropped."""

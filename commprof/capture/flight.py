@@ -17,13 +17,21 @@ from commprof.manifest import FlightEntry
 _DUMPS = ("_dump_fr_trace_json", "_dump_nccl_trace_json")
 
 
-def flight_entries(start_ns: int, stop_ns: int) -> tuple[FlightEntry, ...]:
-    """Entries created in ``[start_ns, stop_ns)`` (Unix), in order; empty where this build keeps none."""
+def flight_entries(start_ns: int, stop_ns: int, notes: list[str]) -> tuple[FlightEntry, ...]:
+    """Entries created in ``[start_ns, stop_ns)`` (Unix), in order; empty where this build keeps none.
+
+    A note says if the recorder, which keeps the last few thousand calls, has lost the window's first ones.
+    """
     native = getattr(torch._C, "_distributed_c10d", None)
     dump = next((getattr(native, name) for name in _DUMPS if hasattr(native, name)), None)
     if dump is None:
         return ()
     entries = msgspec.json.decode(dump()).get("entries", [])
+    first = min(entries, key=lambda entry: entry["time_created_ns"], default=None)
+    if first is not None and first.get("record_id", 0) > 0 and first["time_created_ns"] >= start_ns:
+        notes.append(
+            f"the Flight Recorder kept only the last {len(entries)} calls of the window (TORCH_FR_BUFFER_SIZE)"
+        )
     return tuple(_entry(e) for e in entries if start_ns <= e["time_created_ns"] < stop_ns)
 
 

@@ -32,7 +32,6 @@ class Termination:
         self._finish = finish
         self._limit_s = limit_s
         self._wake: socket.socket | None = None
-        self._ours: socket.socket | None = None
         self._taken = threading.Lock()
         self._handled = threading.Event()
         self._over = threading.Event()
@@ -45,20 +44,32 @@ class Termination:
             return
         if signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
             return
-        self._ours, wake = socket.socketpair()
-        wake.setblocking(False)
-        before = signal.set_wakeup_fd(wake.fileno(), warn_on_full_buffer=False)
+        before = signal.set_wakeup_fd(-1)
         if before != -1:
             signal.set_wakeup_fd(before)
-            wake.close()
-            self._ours.close()
             return
-        self._wake, self._closing, self._pending = wake, False, False
+        ours, self._wake = socket.socketpair()
+        self._wake.setblocking(False)
+        self._closing, self._pending = False, False
         self._handled.clear()
         self._over.clear()
-        threading.Thread(target=self._watch, args=(self._ours,), name="commprof-term", daemon=True).start()
-        signal.signal(signal.SIGTERM, self._on_signal)
+        threading.Thread(target=self._watch, args=(ours,), name="commprof-term", daemon=True).start()
+        self.listen(True)
         _live.add(self)
+
+    def listen(self, wanted: bool) -> None:
+        """Set or reset the handler and the wake-up descriptor, unless somebody else has set theirs meanwhile."""
+        if threading.current_thread() is not threading.main_thread() or self._wake is None:
+            return
+        theirs, ours = signal.getsignal(signal.SIGTERM), self._on_signal
+        if theirs == (signal.SIG_DFL if wanted else ours):
+            signal.signal(signal.SIGTERM, ours if wanted else signal.SIG_DFL)
+        other = signal.set_wakeup_fd(-1)
+        mine = self._wake.fileno()
+        if wanted and other == -1:
+            signal.set_wakeup_fd(mine, warn_on_full_buffer=False)
+        elif other not in (mine, -1):
+            signal.set_wakeup_fd(other)
 
     def closing(self) -> None:
         """The recording ends by itself now: a signal has to wait until its file is written."""
@@ -73,17 +84,12 @@ class Termination:
             os.kill(os.getpid(), signal.SIGTERM)
 
     def _release(self) -> None:
-        wake, self._wake = self._wake, None
+        self.listen(False)
         _live.discard(self)
-        if wake is None:
-            return
-        if signal.getsignal(signal.SIGTERM) == self._on_signal:
-            signal.signal(signal.SIGTERM, signal.SIG_DFL)
-        other = signal.set_wakeup_fd(-1)
-        if other not in (wake.fileno(), -1):
-            signal.set_wakeup_fd(other)  # somebody has taken our place
-        self._over.set()
-        wake.close()
+        wake, self._wake = self._wake, None
+        if wake is not None:
+            self._over.set()
+            wake.close()
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
         self._handled.set()
@@ -97,10 +103,10 @@ class Termination:
 
     def _watch(self, ours: socket.socket) -> None:
         """Until the listening ends: the main thread has the first word, but not the last."""
-        with ours:
-            while signal.SIGTERM not in (numbers := ours.recv(64)):
-                if not numbers:
-                    return
+        while signal.SIGTERM not in (numbers := ours.recv(64)):
+            if not numbers:
+                ours.close()
+                return
         if self._handled.wait(_GRACE_S) or self._closing or not self._taken.acquire(blocking=False):
             stuck = not self._over.wait(self._limit_s + _GRACE_S)
         else:
@@ -122,11 +128,22 @@ def _die() -> None:
     os.kill(os.getpid(), signal.SIGTERM)
 
 
-def _in_child() -> None:
-    """A forked child (a worker of a data loader) is no rank: its signals must not reach the parent's thread."""
+def _before_fork() -> None:
+    """A forked child (a worker of a data loader) is no rank: it must die as without us, from its first moment on."""
     for it in list(_live):
-        it._release()
+        it.listen(False)
+
+
+def _after_fork() -> None:
+    for it in list(_live):
+        it.listen(True)
+
+
+def _in_child() -> None:
+    for it in list(_live):
+        it.listen(False)
+        _live.discard(it)
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_in_child)
+    os.register_at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_child=_in_child)

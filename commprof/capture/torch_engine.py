@@ -73,7 +73,7 @@ class TorchEngine:
             placements=_attempt(lambda: describe_placements(found.modules), (), "placements", notes),
             pipeline=_attempt(lambda: describe_pipeline(found.stages, found.schedules), None, "pipeline", notes),
             optimizers=_attempt(lambda: describe_optimizers(found.optimizers), (), "optimizers", notes),
-            flight=_attempt(lambda: flight_entries(start_ns, stop_ns), (), "Flight Recorder", notes),
+            flight=_attempt(lambda: flight_entries(start_ns, stop_ns, notes), (), "Flight Recorder", notes),
             cuda_graphs=tuple(self._graphs.graphs),
             notes=tuple(notes),
         )

@@ -15,7 +15,7 @@ import pytest
 from commprof.capture import Capture
 from commprof.capture.engine import Whereabouts
 from commprof.errors import UsageError
-from commprof.manifest import read_manifests
+from commprof.manifest import ClockSample, read_manifests
 from tests.capture.fake import EPOCH, FakeEngine, files_of, manifest_of
 
 TRACE = "rank-00000.pt.trace.json.gz"
@@ -577,3 +577,50 @@ def test_thrown_away_inside_the_window_it_writes_when_the_process_ends_c196(
     assert after_del[1] == []
     assert files_of(folder) == [MANIFEST, TRACE]
     assert manifest_of(folder)["reason"] == "the process ended in step 6"
+
+
+def test_a_successful_capture_is_one_line_of_rank_0(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for rank in (1, 0):
+        run(folder, FakeEngine(Whereabouts(rank=rank, source="process group", world_size=2)), loop=12)
+
+    assert capsys.readouterr().err == f"commprof: captured to {folder}; to analyse: commprof analyze {folder}\n"
+
+
+def test_a_partial_capture_promises_nothing(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run(folder, FakeEngine(), loop=7)
+
+    assert capsys.readouterr().err == ""
+
+
+def test_the_first_of_the_listed_ranks_tells_where_the_capture_is(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for rank in range(4):
+        run(folder, FakeEngine(Whereabouts(rank=rank, source="process group", world_size=4)), loop=12, ranks=[3, 2])
+
+    assert capsys.readouterr().err.count("commprof: captured") == 1
+
+
+def test_clock_samples_are_taken_before_and_after_the_loop(folder: Path) -> None:
+    engine = FakeEngine(Whereabouts(rank=4, source="process group", world_size=8))
+    for moment in ("before", "after"):
+        engine.samples[moment] = (
+            ClockSample(moment=moment, reference=0, at_ns=1, offset_ns=2, round_trip_ns=3, rounds=4),  # type: ignore[arg-type]
+        )
+
+    run(folder, engine, loop=12)
+
+    assert [sample["moment"] for sample in manifest_of(folder, 4)["clock_samples"]] == ["before", "after"]
+    assert engine.closed == 1
+
+
+def test_clocks_that_cannot_be_compared_cost_a_note(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
+    engine = FakeEngine(fail={"clocks before": ConnectionError("rank 0 does not answer")})
+
+    run(folder, engine, loop=12)
+
+    assert manifest_of(folder)["partial"] is False
+    assert manifest_of(folder)["notes"] == [
+        "clocks before the loop not compared: ConnectionError: rank 0 does not answer"
+    ]
+    assert warnings_of(caplog) == []
