@@ -13,7 +13,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from commprof.analysis.passes import BackwardPass, launched_before, previous_end
+from commprof.analysis.passes import BackwardPass, last_launched, previous_call
 from commprof.analysis.phases import Phases
 from commprof.analysis.places import NOWHERE, CallPlaces
 from commprof.analysis.purposes import GRADIENTS, PARAMETERS
@@ -162,7 +162,8 @@ class _Times:
         self._scene, self._rows = scene, rows
         calls = scene.calls
         self._ready = _ready(scene, rows)
-        self._previous = previous_end(calls.device, calls.stream, calls.start, calls.end)[rows]
+        before = previous_call(calls.device, calls.stream)[rows]
+        self._previous = np.where(before >= 0, calls.end[before], NOT_LAUNCHED)
         self._launched = calls.launched[rows]
         self._backward = {device.work.device: passed for device, passed in zip(scene.devices, backward, strict=True)}
         self._tail = np.zeros(len(calls), np.int64)
@@ -219,7 +220,8 @@ def _ready(scene: Scene, rows: Int64Array) -> Int64Array:
     for device in scene.devices:
         mine = np.flatnonzero(calls.device[rows] == device.work.device)
         launched = calls.launched[rows[mine]]
-        ready[mine] = launched_before(calls.thread[rows[mine]], launched, device)
+        before = last_launched(calls.thread[rows[mine]], launched, device)
+        ready[mine[before >= 0]] = device.work.compute_end[before[before >= 0]]
     return ready
 
 

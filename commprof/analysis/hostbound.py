@@ -13,8 +13,10 @@ _NEVER = np.iinfo(np.int64).max
 _BEFORE_CAPTURE = np.iinfo(np.int64).min
 
 
-def host_bound(work: Work, runtime: RuntimeCalls, blocking: Int64Array) -> IntervalSet:
-    """Instants outside compute that come before the earliest launch of any compute that is still to start.
+def unlaunched(work: Work, runtime: RuntimeCalls, blocking: Int64Array) -> tuple[IntervalSet, IntervalSet]:
+    """The host-bound instants, and those at which the next compute was not launched because its thread waited.
+
+    Host-bound are instants outside compute that come before the earliest launch of any compute that is still to start.
 
     After the start of the last compute nothing is left to launch, so nothing there is host-bound. An instant at which
     the launching thread waits inside a ``*Synchronize*`` or ``*Memcpy*`` call does not count:
@@ -22,20 +24,21 @@ def host_bound(work: Work, runtime: RuntimeCalls, blocking: Int64Array) -> Inter
     """
     start, launch, thread = _launches_by_start(work)
     if not len(start):
-        return empty()
+        return empty(), empty()
     earliest, owner = _suffix_minimum(launch)
     # Between two compute starts the next launch to wait for is the same.
     gap_start = np.concatenate([[_BEFORE_CAPTURE], start[:-1]])
     gap_end = np.minimum(start, earliest)
     keep = gap_start < gap_end
-    bound: IntervalSet = empty()
+    bound, blocked = empty(), empty()
     call_thread = thread_keys(runtime.pid[blocking], runtime.tid[blocking])
     for key in np.unique(thread[owner[keep]]).tolist():
         mine = keep & (thread[owner] == key)
         own_calls = blocking[call_thread == key]
         waiting = union(runtime.start[own_calls], runtime.end[own_calls])
-        bound = bound | (union(gap_start[mine], gap_end[mine]) - waiting)
-    return bound - work.compute
+        gaps = union(gap_start[mine], gap_end[mine])
+        bound, blocked = bound | (gaps - waiting), blocked | (gaps & waiting)
+    return bound - work.compute, blocked - work.compute
 
 
 def _launches_by_start(work: Work) -> tuple[Int64Array, Int64Array, Int64Array]:

@@ -55,28 +55,25 @@ def backward_pass(phase: Phase, scene: Scene, device: DeviceScene) -> BackwardPa
     return BackwardPass(start, np.where(known, end, NEVER), known, assumed)
 
 
-def launched_before(thread: Int64Array, instant: Int64Array, device: DeviceScene) -> Int64Array:
-    """For each launch the end of the last compute that its thread launched before it on the main compute stream.
-
-    ``NOT_LAUNCHED`` where there is none.
-    """
+def last_launched(thread: Int64Array, instant: Int64Array, device: DeviceScene) -> Int64Array:
+    """For each launch the last compute event that its thread launched before it on the main compute stream, else -1."""
     work = device.work
     rows = np.flatnonzero(device.on_main & (work.compute_launch != NOT_LAUNCHED))
-    out = np.full(len(instant), NOT_LAUNCHED)
+    out = np.full(len(instant), -1, np.int64)
     for key in np.unique(thread).tolist():
         mine = rows[work.compute_thread[rows] == key]
         mine = mine[np.argsort(work.compute_launch[mine], kind="stable")]
         asked = np.flatnonzero((thread == key) & (instant != NOT_LAUNCHED))
         before = np.searchsorted(work.compute_launch[mine], instant[asked], side="left") - 1
         there = before >= 0
-        out[asked[there]] = work.compute_end[mine[before[there]]]
+        out[asked[there]] = mine[before[there]]
     return out
 
 
-def previous_end(device: Int64Array, stream: Int64Array, start: Int64Array, end: Int64Array) -> Int64Array:
-    """For each call (in order of start) the end of the call before it on its stream, ``NOT_LAUNCHED`` for the first."""
-    out = np.full(len(start), NOT_LAUNCHED)
-    order = np.lexsort((np.arange(len(start)), stream, device))
+def previous_call(device: Int64Array, stream: Int64Array) -> Int64Array:
+    """For each call, in order of start, the row of the call before it on its stream, -1 for the first."""
+    out = np.full(len(stream), -1, np.int64)
+    order = np.lexsort((np.arange(len(stream)), stream, device))
     same = (stream[order][1:] == stream[order][:-1]) & (device[order][1:] == device[order][:-1])
-    out[order[1:][same]] = end[order[:-1][same]]
+    out[order[1:][same]] = order[:-1][same]
     return out

@@ -49,12 +49,19 @@ class PieceCauses:
     """Why each piece of exposed time is exposed, aligned with the ``Pieces`` of the rank, shape ``(pieces,)``.
 
     ``host`` nanoseconds of a piece are host-bound, ``wait`` are waiting for a peer (zero until other ranks tell); the
-    rest has ``cause``, an index into :data:`CAUSES`. ``host + wait`` is never more than the piece.
+    rest has ``cause``, an index into :data:`CAUSES`. ``host + wait`` is never more than the piece. Where a thread that
+    waited is to blame, ``operator`` is an index into ``operators``: the operator or range that made it wait (-1: none).
     """
 
     cause: NDArray[np.int8]
     host: Int64Array
     wait: Int64Array
+    operator: NDArray[np.int32] = field(default_factory=lambda: np.empty(0, np.int32))
+    operators: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        if len(self.operator) != len(self.cause):
+            self.operator = np.full(len(self.cause), NOWHERE, np.int32)
 
 
 def cause_sums(

@@ -23,7 +23,8 @@ _NO_WORK = re.compile(
 
 @dataclass(slots=True, eq=False)
 class DeviceScene:
-    """One device: its work, its windows, and its host-bound instants (``None`` if nothing is linked).
+    """One device: its work, its windows, its host-bound instants (``None`` if nothing is linked), and those at which
+    the next compute was not launched because the thread that was to do it waited for the device.
 
     ``start``, ``end`` and ``steps`` (index into the names of the steps of the rank) have one entry per window.
     """
@@ -31,6 +32,7 @@ class DeviceScene:
     work: Work
     windows: Windows
     host: IntervalSet | None
+    blocked: IntervalSet
     start: Int64Array = field(init=False)
     end: Int64Array = field(init=False)
     steps: Int64Array = field(init=False)

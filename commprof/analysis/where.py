@@ -6,12 +6,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from commprof.analysis.buckets import find_buckets
+from commprof.analysis.causes import find_causes
+from commprof.analysis.flags import flag_starts
 from commprof.analysis.modules import find_modules
 from commprof.analysis.passes import backward_pass, compute_phase
 from commprof.analysis.phases import find_phases, phases_of_calls
-from commprof.analysis.places import CallPlaces, PieceCauses, no_causes, no_places
+from commprof.analysis.places import CallPlaces, PieceCauses, no_places
 from commprof.analysis.purposes import purposes_of
 from commprof.analysis.scene import Scene
+from commprof.analysis.syncs import find_syncs
+from commprof.analysis.timing import timing_of
 from commprof.analysis.where_model import Bucket
 from commprof.manifest import DdpModule
 
@@ -38,5 +42,9 @@ def locate(scene: Scene, ddp: Sequence[DdpModule] = ()) -> Where:
     places.purpose = purposes_of(scene, places.phase, modules)
     compute = [compute_phase(phases, scene, device) for device in scene.devices]
     backward = [backward_pass(phase, scene, device) for phase, device in zip(compute, scene.devices, strict=True)]
+    places.flag, warnings = flag_starts(scene.calls)
+    scene.rank.warnings += [f"rank {scene.rank.rank}: {warning}" for warning in warnings]
     buckets = find_buckets(scene, phases, places, backward, ddp)
-    return Where(places, no_causes(len(scene.shares.pieces)), buckets)
+    syncs = find_syncs(scene)
+    causes = find_causes(scene, places, timing_of(scene, compute), syncs, backward)
+    return Where(places, causes, buckets)
