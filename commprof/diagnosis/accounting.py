@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -18,6 +19,23 @@ from commprof.diagnosis.model import SEVERITIES, Accounting, Evidence, Finding, 
 from commprof.intervals import Int64Array
 
 _COMMUNICATION = ("wait", "rest")
+
+
+@dataclass(frozen=True, slots=True)
+class Charge:
+    """What one finding is charged over all reference steps, nanoseconds by part of the claim."""
+
+    parts: dict[str, int]
+
+    @property
+    def ns(self) -> int:
+        """All parts together."""
+        return sum(self.parts.values())
+
+    def share(self, name: str, finding: int | None = None) -> Share:
+        """The part of the step that this is, by kind of time."""
+        exposed = sum(self.parts.get(part, 0) for part in PARTS)
+        return Share(name, self.ns, finding, exposed, self.parts.get("idle", 0), self.parts.get("copy", 0))
 
 
 class Ledger:
@@ -57,15 +75,15 @@ class Ledger:
         return self._left[part]
 
 
-def judge(ground: Ground, cases: Iterable[Case], ledger: Ledger) -> list[tuple[Finding, int]]:
-    """Findings with the sum of their charge over the reference steps, in the order of precedence."""
+def judge(ground: Ground, cases: Iterable[Case], ledger: Ledger) -> list[tuple[Finding, Charge]]:
+    """Findings with what they are charged over the reference steps, in the order of precedence."""
     out = []
     for case in cases:
         taken = ledger.charge(case)
         charged = sum(taken.values(), np.zeros(len(ground.steps), np.int64))
         finding = _finding(ground, case, taken, charged)
         if finding is not None:
-            out.append((finding, int(charged.sum())))
+            out.append((finding, Charge({part: int(ns.sum()) for part, ns in taken.items()})))
     return out
 
 
@@ -129,7 +147,7 @@ def _severity(ground: Ground, case: Case, lost: Int64Array, share: float | None)
     return "info", limits.finding
 
 
-def ranked(findings: list[tuple[Finding, int]]) -> list[tuple[Finding, int]]:
+def ranked(findings: list[tuple[Finding, Charge]]) -> list[tuple[Finding, Charge]]:
     """The largest first: by what would come back, then by the charge; entries of severity ``info`` last."""
     return sorted(
         findings,
@@ -139,17 +157,21 @@ def ranked(findings: list[tuple[Finding, int]]) -> list[tuple[Finding, int]]:
     )  # fmt: skip
 
 
-def account(ground: Ground, findings: list[tuple[Finding, int]], ledger: Ledger) -> Accounting:
+def account(ground: Ground, findings: list[tuple[Finding, Charge]], ledger: Ledger) -> Accounting:
     """The reference steps as parts that add up: compute, every finding's share, what is unexplained."""
     compute = sum(step.total("compute") for step in ground.steps)
     parts = [Share("compute", compute)]
-    parts += [Share(finding.id, ns, index) for index, (finding, ns) in enumerate(findings) if ns]
+    parts += [charge.share(finding.id, index) for index, (finding, charge) in enumerate(findings) if charge.ns]
     parts += [
-        Share("unexplained-exposed", int(ledger.left(*PARTS).sum())),
-        Share("unexplained-idle", int(ledger.left("idle").sum())),
-        Share("exposed-copy", int(ledger.left("copy").sum())),
+        Charge({part: int(ledger.left(part).sum()) for part in named}).share(name)
+        for name, named in (
+            ("unexplained-exposed", PARTS),
+            ("unexplained-idle", ("idle",)),
+            ("exposed-copy", ("copy",)),
+        )
     ]
     if sum(part.ns for part in parts) != ground.duration:
         raise AssertionError("the parts of the step do not add up")
     ranks = tuple(sorted({step.rank.rank for step in ground.steps}))
-    return Accounting(len(ground.steps), ground.duration, ranks, tuple(parts))
+    overlap = sum(step.total("overlap") for step in ground.steps)
+    return Accounting(len(ground.steps), ground.duration, overlap, ranks, tuple(parts))

@@ -73,19 +73,29 @@ class Finding:
 @dataclass(frozen=True, slots=True)
 class Share:
     """One part of the step: ``name`` is ``compute``, the id of a finding, ``unexplained-exposed``,
-    ``unexplained-idle`` or ``exposed-copy``; ``finding`` is the index of the finding, if it is one."""
+    ``unexplained-idle`` or ``exposed-copy``; ``finding`` is the index of the finding, if it is one.
+
+    ``exposed + idle + copy == ns`` for every part but compute.
+    """
 
     name: str
     ns: int
     finding: int | None = None
+    exposed: int = 0
+    idle: int = 0
+    copy: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Accounting:
-    """The step of the reference rank, summed over ``steps`` steps: ``parts`` add up to ``duration_ns`` exactly."""
+    """The step of the reference rank, summed over ``steps`` steps: ``parts`` add up to ``duration_ns`` exactly.
+
+    ``overlap_ns`` of the part ``compute`` hide communication.
+    """
 
     steps: int
     duration_ns: int
+    overlap_ns: int
     ranks: tuple[int, ...]
     parts: tuple[Share, ...]
 

@@ -47,8 +47,17 @@ def accounting_row(accounting: Accounting | None) -> dict[str, Any] | None:
         "steps": accounting.steps,
         "duration_ns": accounting.duration_ns,
         "ranks": list(accounting.ranks),
+        "overlap_ns": accounting.overlap_ns,
         "parts": [
-            {"name": part.name, "ns": part.ns, "share": part.ns / accounting.duration_ns, "finding": part.finding}
+            {
+                "name": part.name,
+                "ns": part.ns,
+                "share": part.ns / accounting.duration_ns,
+                "finding": part.finding,
+                "exposed_ns": part.exposed,
+                "idle_ns": part.idle,
+                "copy_ns": part.copy,
+            }
             for part in accounting.parts
         ],
     }

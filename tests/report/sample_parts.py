@@ -243,7 +243,16 @@ def accounting() -> Json:
         "duration_ns": 2 * LENGTH * US,
         "ranks": [0],
         "overlap_ns": 2 * 5_950 * US,
-        "parts": [{"name": name, "kind": kind, "finding": at, "ns": 2 * us * US} for name, kind, at, us in parts],
+        "parts": [
+            {
+                "name": name,
+                "finding": at,
+                "ns": 2 * us * US,
+                "share": us / LENGTH,
+                **{f"{each}_ns": 2 * us * US if each == kind else 0 for each in ("exposed", "idle", "copy")},
+            }
+            for name, kind, at, us in parts
+        ],
     }
 
 

@@ -13,14 +13,6 @@ _UNEXPLAINED = {
     "exposed": "exposed communication that no finding explains",
     "idle": "idle time that no finding explains",
 }
-_KIND_OF = {
-    "compute": "compute",
-    "unexplained-exposed": "exposed",
-    "unexplained-idle": "idle",
-    "exposed-copy": "copy",
-    "copy-bound": "copy",
-    **dict.fromkeys(("host-bound", "input-bound", "pipeline-bubble", "allocator-retries"), "idle"),
-}
 MOST_TOP = 3
 
 
@@ -34,7 +26,12 @@ def segments(report: Json, base: str) -> Json | None:
         return None
     steps, whole = found["steps"], found["duration_ns"]
     parts = sorted(
-        ({**part, "kind": _kind(part)} for part in found["parts"] if part["ns"] > 0),
+        (
+            {"kind": kind, "ns": ns, "finding": part["finding"]}
+            for part in found["parts"]
+            for kind, ns in _kinds(part)
+            if ns
+        ),
         key=lambda part: (_KINDS.index(part["kind"]), part["finding"] is None, -part["ns"]),
     )
     drawn = []
@@ -60,10 +57,11 @@ def segments(report: Json, base: str) -> Json | None:
     }
 
 
-def _kind(part: Json) -> str:
-    """What kind of time a part is made of."""
-    kind: str = part.get("kind") or _KIND_OF.get(part["name"], "exposed")
-    return kind
+def _kinds(part: Json) -> list[tuple[str, int]]:
+    """One part of the step by kind of time: a finding may be charged with exposed and idle time."""
+    if part["name"] == "compute":
+        return [("compute", part["ns"])]
+    return [("exposed", part["exposed_ns"]), ("copy", part["copy_ns"]), ("idle", part["idle_ns"])]
 
 
 def top(report: Json, base: str) -> list[Json]:
