@@ -69,10 +69,11 @@ class GroupUse:
         return float(chosen.sum()) / self.units
 
     def weight(self, chosen: NDArray[np.bool_]) -> float:
-        """Bytes of the chosen calls per step; their number where no size is known."""
-        if (self.size > 0).any():
-            return float(self.size[chosen & (self.size > 0)].sum()) / self.units
-        return self.per_unit(chosen)
+        """Bytes of the chosen calls per step; their number where the sizes of some operation are not known."""
+        sized = np.unique(self.operation[self.size >= 0])
+        if len(sized) < len(np.unique(self.operation)):
+            return self.per_unit(chosen)
+        return float(np.maximum(self.size[chosen], 0).sum()) / self.units
 
     def part(self, chosen: NDArray[np.bool_], phase: int) -> float | None:
         """Share of the weight of the chosen calls that lies in a phase; ``None`` where most phases are unknown."""

@@ -56,7 +56,8 @@ def analyze(
     ``jobs`` is the number of worker processes (default: as many as cores, if the files are large enough to pay for
     them); the result does not depend on it. ``progress`` is told of every compressed byte read, ``on_total`` of how
     many there are. ``hosts`` is a file with the host of every rank (:mod:`commprof.analysis.hosts`), ``hardware`` a
-    machine by name, a file that describes it, or a rate in GB/s (:mod:`commprof.analysis.hardware`). Raises errors of :mod:`commprof.errors`.
+    machine by name, a file that describes it, or a rate in GB/s (:mod:`commprof.analysis.hardware`). Raises errors of
+    :mod:`commprof.errors`.
     """
     given = [os.fspath(paths)] if isinstance(paths, (str, os.PathLike)) else [os.fspath(path) for path in paths]
     compile_patterns(comm_patterns)
