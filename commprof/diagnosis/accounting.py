@@ -18,8 +18,6 @@ from commprof.diagnosis.ground import Ground
 from commprof.diagnosis.model import SEVERITIES, Accounting, Evidence, Finding, Share, Threshold
 from commprof.intervals import Int64Array
 
-_COMMUNICATION = ("wait", "rest")
-
 
 @dataclass(frozen=True, slots=True)
 class Charge:
@@ -69,10 +67,6 @@ class Ledger:
         for part in parts:
             total += self._ground.per_step(self._step_of[part], self._left[part])
         return total
-
-    def unclaimed(self, part: str) -> Int64Array:
-        """What is left of every row of one part."""
-        return self._left[part]
 
 
 def judge(ground: Ground, cases: Iterable[Case], ledger: Ledger) -> list[tuple[Finding, Charge]]:
