@@ -26,7 +26,7 @@ _MEANING = {
     "sequence": "activations gathered and reduce-scattered in the forward and in the backward pass",
     "sharded": "parameters are gathered for the passes and gradients reduce-scattered",
     "partitioned": "gradients are reduced and the updated parameters distributed after the optimizer",
-    "gradients": "tensors summed in the backward pass alone, as gradients are",
+    "gradients": "tensors summed once the backward pass has made them, as gradients are",
     "broadcast": "one rank gives, the others take",
     "control": "few bytes",
 }

@@ -109,10 +109,16 @@ def find_roles(
 
 
 def _settle_by_shape(use: GroupUse, neighbours: _Neighbours) -> None:
-    """Where no phase tells activations from gradients: of two groups that all-reduce, the neighbours share tensors."""
+    """Where no phase tells activations from gradients: of two groups that all-reduce, the neighbours share tensors;
+    and where another group reduces the gradients, what is summed beside it are tensors."""
     if use.by_phase or not use.facts.ranks or use.group < 0 or not {"tensor", "gradients"} & set(use.purposes):
         return
-    for other in neighbours.of(use):
+    others = neighbours.of(use)
+    if any(other.purposes[0] in ("sharded", "partitioned") and _cross(use, other) for other in others):
+        settled = _replicates(use, others) is not None or _holds_experts(use, others) is not None
+        use.purposes = ("gradients",) if settled else ("tensor",)
+        return
+    for other in others:
         if other.by_phase or not other.facts.ranks or not {"tensor", "gradients"} & set(other.purposes):
             continue
         mine, its = shape_of(use.facts.ranks), shape_of(other.facts.ranks)
