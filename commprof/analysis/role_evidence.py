@@ -62,8 +62,8 @@ def phases_text(use: GroupUse) -> str | None:
     if len(names) == 1:
         return f"all in the {names[0][1]} part of the step"
     return (
-        ", ".join(f"{count / total:.0%} {name}" for count, name in sorted(names, reverse=True))
-        + " by place in the step"
+        ", ".join(f"{count:,} {name}" for count, name in sorted(names, reverse=True))
+        + f" of {total:,} calls, by place in the step"
     )
 
 
