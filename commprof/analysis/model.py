@@ -74,12 +74,14 @@ class Split:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One step window: ``open`` if nothing tells where it ends, ``incomplete`` if the capture cut its kernels."""
+    """One step window: ``open`` if nothing tells where it ends, ``incomplete`` if the capture cut its kernels.
+    ``compute_end`` is the end of its last compute on the rank's clock, ``None`` without any."""
 
     name: str
     split: Split
     open: bool = False
     incomplete: bool = False
+    compute_end: int | None = None
 
 
 @dataclass(slots=True, eq=False)

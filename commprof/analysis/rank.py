@@ -136,11 +136,22 @@ def _device(
     end = np.array([window.end for window in windows.windows], np.int64)
     whole = splitter.split(np.array([work.all_start.min()]), np.array([work.all_end.max()]))[0]
     steps = [
-        Step(window.name, split, window.open or window.name == cut_step, window.mark in incomplete)
+        Step(
+            window.name, split, window.open or window.name == cut_step, window.mark in incomplete,
+            _last_compute(work, split.start, split.end),
+        )  # fmt: skip
         for window, split in zip(windows.windows, splitter.split(start, end), strict=True)
     ]
     marks = [window.mark for window in windows.windows]
     return DeviceAnalysis(work.device, windows.kind, whole, steps, marks, windows.without, windows.main_stream)
+
+
+def _last_compute(work: Work, start: int, end: int) -> int | None:
+    """End of the last compute inside a window."""
+    index = int(np.searchsorted(work.compute.starts, end, side="left")) - 1
+    if index < 0 or work.compute.ends[index] <= start:
+        return None
+    return min(int(work.compute.ends[index]), end)
 
 
 def _blocking_rows(rank: RankTrace) -> Int64Array:
