@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 from commprof.analysis.attribution import Pieces
 from commprof.analysis.frameworks import FrameworkMarks
+from commprof.analysis.named_spans import SpanTimes
 from commprof.analysis.places import CallPlaces, PieceCauses
 from commprof.analysis.rollup import ExposureRow
-from commprof.analysis.where_model import Bucket
+from commprof.analysis.where_model import Bucket, Contention, IdleTime, Unit
 from commprof.intervals import Int64Array
 from commprof.manifest import Manifest
 from commprof.trace.model import Calls, FileFacts, GroupFacts
@@ -165,7 +166,12 @@ class RankAnalysis:
     places: CallPlaces
     causes: PieceCauses
     frameworks: FrameworkMarks = field(default_factory=FrameworkMarks)
+    spans: dict[str, SpanTimes] = field(default_factory=dict)
+    """Ranges of the program by kind, see :mod:`commprof.analysis.named_spans`."""
     buckets: list[Bucket] = field(default_factory=list)
+    idle: list[IdleTime] = field(default_factory=list)
+    units: list[Unit] = field(default_factory=list)
+    contention: list[Contention] = field(default_factory=list)
     behaviour: Behaviour | None = None
 
     @property

@@ -12,6 +12,7 @@ from commprof.analysis.devices import cpu_work, device_work
 from commprof.analysis.frameworks import framework_marks
 from commprof.analysis.hostbound import unlaunched
 from commprof.analysis.model import Coverage, DeviceAnalysis, RankAnalysis, Step
+from commprof.analysis.named_spans import named_spans
 from commprof.analysis.scene import DeviceScene, Scene
 from commprof.analysis.selection import StepSelection
 from commprof.analysis.shares import Shares
@@ -123,8 +124,12 @@ def _measure(
         optimizer_marks=optimizer_marks(rank, marks),
         places=located.places,
         frameworks=framework_marks(rank, marks),
+        spans=named_spans(rank, marks),
         causes=located.causes,
         buckets=located.buckets,
+        idle=located.idle,
+        units=located.units,
+        contention=located.contention,
         behaviour=find_behaviour(everything),
     )
 
