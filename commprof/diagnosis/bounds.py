@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from commprof.diagnosis.ground import Ground
 from commprof.diagnosis.model import Bounds, Finding
 
@@ -16,7 +14,7 @@ def bounds(ground: Ground, findings: list[Finding]) -> Bounds:
     return Bounds(
         step_ns=step,
         all_hidden_ns=_without(ground, step, _blocking(ground)),
-        no_waiting_ns=_without(ground, step, int(ground.exposed.wait.sum())) if _knows_waiting(ground) else None,
+        no_waiting_ns=_without(ground, step, int(ground.exposed.wait.sum())) if ground.knows_waiting() else None,
         without_top_finding_ns=None if first is None else max(0, step - first),
     )
 
@@ -31,7 +29,3 @@ def _blocking(ground: Ground) -> int:
 
 def _without(ground: Ground, step: int, ns: int) -> int:
     return max(0, step - ns // len(ground.steps))
-
-
-def _knows_waiting(ground: Ground) -> bool:
-    return bool(np.any(ground.exposed.match >= 0))

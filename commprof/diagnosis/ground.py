@@ -48,7 +48,8 @@ class Exposed:
     """Pieces of exposed time of the reference ranks, one row each, columns of shape ``(n,)``, nanoseconds.
 
     ``step`` is an index into the reference steps, ``call`` a row of the calls of the rank of that step, ``group`` an
-    index into the groups of the analysis (-1: unknown). ``host + wait + rest`` is the length of the row.
+    index into the groups of the analysis (-1: unknown). ``host + wait + rest`` is the length of the row. ``last``: it
+    comes after the last compute of its window.
     """
 
     step: Int64Array
@@ -70,6 +71,7 @@ class Exposed:
     window: Int64Array
     purpose: NDArray[np.int8]
     module: Int64Array
+    last: Mask
 
     def __len__(self) -> int:
         return len(self.step)
@@ -119,6 +121,10 @@ class Ground:
     def cause_is(self, *names: str) -> Mask:
         """Rows whose rest has one of these causes."""
         return np.isin(self.exposed.cause, [CAUSES.index(name) for name in names])
+
+    def tail(self) -> Mask:
+        """Rows after the last compute that could have hidden them; where nothing tells the phase, of the window."""
+        return self.cause_is("tail") | (self.cause_is("unknown", "queued") & self.exposed.last)
 
     def phase_is(self, *names: str) -> Mask:
         """Rows of calls in these phases."""
@@ -173,6 +179,10 @@ class Ground:
         total = np.zeros(len(self.steps), np.int64)
         np.add.at(total, rows, ns)
         return total
+
+    def knows_waiting(self) -> bool:
+        """Whether any exposed call was matched over ranks."""
+        return bool((self.exposed.match >= 0).any())
 
     def one_group(self, rows: Mask) -> int | None:
         """The group of these rows, ``None`` unless it is one."""
@@ -235,7 +245,15 @@ def _rows(
         unknown if waits is None else np.asarray(waits.last_rank, np.int64)[call],
         unknown if waits is None else np.asarray(waits.match, np.int64)[call],
         pieces.window[rows], places.purpose[call], places.module[call].astype(np.int64),
+        pieces.start[rows] >= _compute_ends(step)[pieces.window[rows]],
     ]  # fmt: skip
+
+
+def _compute_ends(step: ReferenceStep) -> Int64Array:
+    """End of the last compute of every window of the rank, by index of its name."""
+    known = {window.name: window.compute_end for window in step.device.steps}
+    never = np.iinfo(np.int64).max
+    return np.array([known.get(name) or never for name in step.rank.shares.step_names], np.int64)
 
 
 def _idle(steps: Sequence[ReferenceStep]) -> Idle:

@@ -10,12 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from commprof.diagnosis.findings.capture import max_connections, profiler_start, timing_enabled
+from commprof.diagnosis.findings.capture import max_connections, profiler_start, timing_enabled, undetermined
 from commprof.diagnosis.findings.case import Case
 from commprof.diagnosis.findings.dataparallel import (
     compiled_backward,
     ddp_no_overlap,
     ddp_tail_bucket,
+    find_unused,
     reduction_alternates,
     repeated_reduction,
 )  # fmt: skip
@@ -80,7 +81,9 @@ RULES: tuple[Rule, ...] = (
     device_synchronisation,
     host_bound,
     copy_bound,
+    undetermined,
     overlap_contention,
+    find_unused,
     timing_enabled,
     max_connections,
 )

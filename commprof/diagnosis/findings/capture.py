@@ -5,9 +5,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import numpy as np
+
 from commprof.diagnosis.findings.case import Case, Claim, ranks_of, steps_of, whole
 from commprof.diagnosis.ground import Ground
 from commprof.diagnosis.model import Evidence
+from commprof.trace.operations import OPERATIONS
 
 _ON = ("1", "true", "yes", "on", "y")
 
@@ -67,3 +70,38 @@ def max_connections(ground: Ground) -> Iterator[Case]:
             ),
             nothing_back=True,
         )  # fmt: skip
+
+
+def undetermined(ground: Ground) -> Iterator[Case]:
+    """What nobody claimed before: exposed, but the trace does not say why."""
+    rows = np.ones(len(ground.exposed), np.bool_)
+    if not len(rows):
+        return
+    shares: dict[str, int] = {}
+    for operation in np.unique(ground.exposed.operation).tolist():
+        mine = ground.exposed.operation == operation
+        shares[OPERATIONS[operation].replace("_", "-")] = int(ground.exposed.rest[mine].sum())
+    yield Case(
+        "exposed-communication",
+        "Communication is exposed, its cause is not determined",
+        whole(ground, rows),
+        (missing_data(ground),),
+        tuple(
+            Evidence(f"exposed {name}", ns // len(ground.steps), "ns")
+            for name, ns in sorted(shares.items(), key=lambda item: -item[1])[:3]
+        ),
+        cause="unknown", ranks=ranks_of(ground, rows), steps=steps_of(ground, rows), group_id=ground.one_group(rows),
+        calls=ground.calls_in(rows), confidence="bound",
+    )  # fmt: skip
+
+
+def missing_data(ground: Ground) -> str:
+    """What to record so that the causes of exposed time can be told."""
+    wanted = []
+    if all(step.rank.coverage.linked_device_events == 0 for step in ground.steps) and not ground.steps[0].rank.on_cpu:
+        wanted.append("CPU activity, so that launches tell whether the CPU was late")
+    if not ground.knows_waiting():
+        wanted.append("all ranks, so that waiting can be told from transfer")
+    if not wanted:
+        wanted.append("CPU activity with ranges of the framework, so that the place in the step is known")
+    return "To decide it record " + " and ".join(wanted) + "."

@@ -6,12 +6,12 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from commprof.analysis.places import CAUSES
-from commprof.diagnosis.findings.case import Case, ranks_of, steps_of, whole
+from commprof.diagnosis.findings.case import Case, Claim, ranks_of, steps_of, whole
 from commprof.diagnosis.findings.reductions import NOT_OVERLAP, Reductions, facts, last_is_large, of_gradients, unhidden
 from commprof.diagnosis.findings.sizes import CAP
-from commprof.diagnosis.ground import Ground
+from commprof.diagnosis.ground import Ground, ReferenceStep
 from commprof.diagnosis.model import Evidence, Threshold
+from commprof.units import format_ns
 
 
 def repeated_reduction(ground: Ground) -> Iterator[Case]:
@@ -81,11 +81,7 @@ def compiled_backward(ground: Ground) -> Iterator[Case]:
 
 
 def _is_compiled(ground: Ground) -> bool:
-    return any(
-        "CompiledFunctionBackward" in name
-        for step in ground.steps
-        for name in (getattr(step.rank, "spans", None) or {})
-    )
+    return any("compiled-backward" in step.rank.spans for step in ground.steps)
 
 
 def ddp_no_overlap(ground: Ground) -> Iterator[Case]:
@@ -94,7 +90,7 @@ def ddp_no_overlap(ground: Ground) -> Iterator[Case]:
     if min((len(step.calls) for step in found), default=0) < 2 or not unhidden(ground, found):
         return
     rows &= ~ground.cause_is(*NOT_OVERLAP)
-    tail = rows & ground.cause_is("tail", "queued", "unknown")
+    tail = rows & ground.tail()
     if ground.exposed.rest[tail].sum() < 0.9 * ground.exposed.rest[rows].sum() or last_is_large(ground, found):
         return
     yield Case(
@@ -119,7 +115,7 @@ def reduction_alternates(ground: Ground) -> Iterator[Case]:
     rows, found = of_gradients(ground)
     if min((len(step.calls) for step in found), default=0) < 2 or not unhidden(ground, found):
         return
-    rows &= ~ground.cause_is("tail", *NOT_OVERLAP)
+    rows &= ~ground.tail() & ~ground.cause_is(*NOT_OVERLAP)
     if not ground.exposed.rest[rows].any():
         return
     yield Case(
@@ -141,7 +137,7 @@ def reduction_alternates(ground: Ground) -> Iterator[Case]:
 def ddp_tail_bucket(ground: Ground) -> Iterator[Case]:
     """The last bucket ends after the backward pass: no later compute exists to hide it."""
     rows, found = of_gradients(ground)
-    rows &= ground.cause_is("tail", "queued", "unknown")
+    rows &= ground.tail()
     if not rows.any() or not ground.exposed.rest[rows].any():
         return
     exposed = ground.exposed
@@ -153,7 +149,6 @@ def ddp_tail_bucket(ground: Ground) -> Iterator[Case]:
             bucket = int(ground.steps[index].rank.places.bucket[step.calls[place]])
             numbers.append(bucket if bucket >= 0 else place)
             sizes.append(int(step.size[place]))
-    known = exposed.cause[rows] == CAUSES.index("unknown")
     number = f" (bucket {numbers[0]})" if numbers and len(set(numbers)) == 1 else ""
     yield Case(
         "ddp-tail-bucket",
@@ -171,6 +166,50 @@ def ddp_tail_bucket(ground: Ground) -> Iterator[Case]:
             *((Evidence("bytes of the last bucket", max(sizes), "bytes"),) if sizes and max(sizes) >= 0 else ()),
             *facts(ground, rows, found),
         ),
-        cause="unknown" if known.all() else "tail", ranks=ranks_of(ground, rows), steps=steps_of(ground, rows),
+        cause="tail", ranks=ranks_of(ground, rows), steps=steps_of(ground, rows),
         group_id=ground.one_group(rows), calls=ground.calls_in(rows), structural=True,
     )  # fmt: skip
+
+
+def find_unused(ground: Ground) -> Iterator[Case]:
+    """DDP walks the autograd graph before every backward pass to find parameters that go unused."""
+    if not _asks_for_unused(ground):
+        return
+    ns = np.array([_searching(step) for step in ground.steps], np.int64)
+    if not ns.any():
+        return
+    cost = int(ns.sum()) // len(ns)
+    yield Case(
+        "find-unused",
+        f"find_unused_parameters=True searches the graph for unused parameters: {format_ns(cost)} per step",
+        Claim(),
+        (
+            "Set find_unused_parameters=False where every parameter gets a gradient, or static_graph=True where the "
+            "unused ones "
+            "never change; buckets can then also follow the backward pass.",
+        ),
+        (
+            Evidence("search on the CPU per step", cost, "ns"),
+            Evidence("parameters without a gradient", "none known", ""),
+        ),
+        ranks=tuple(sorted({step.rank.rank for step in ground.steps})), nothing_back=True, cost_ns=cost,
+    )  # fmt: skip
+
+
+def _searching(step: ReferenceStep) -> int:
+    """Time of the search in one step, on the CPU."""
+    spans = step.rank.spans.get("unused-search")
+    if spans is None:
+        return 0
+    windows = zip(step.device.marks, step.device.steps, strict=True)
+    marks = [mark for mark, window in windows if window.name in step.unit.names]
+    return (
+        sum(int(spans.ns[mark]) for mark in marks if mark < len(spans.ns)) if max(marks) >= 0 else int(spans.ns.sum())
+    )
+
+
+def _asks_for_unused(ground: Ground) -> bool:
+    """Whether the search runs for nothing: no module is known to leave parameters unused."""
+    options = [module.options for manifest in ground.analysis.manifests for module in manifest.ddp]
+    unused = any(int(known.get("unused_parameter_size", 0) or 0) for known in options)
+    return not unused
