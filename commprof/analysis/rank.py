@@ -127,9 +127,6 @@ def _measure(
         spans=named_spans(rank, marks),
         causes=located.causes,
         buckets=located.buckets,
-        idle=located.idle,
-        units=located.units,
-        contention=located.contention,
         behaviour=find_behaviour(everything),
     )
 
