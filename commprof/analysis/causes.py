@@ -38,7 +38,7 @@ from commprof.analysis.purposes import ACTIVATIONS, GRADIENTS, PARAMETERS, POINT
 from commprof.analysis.scene import Scene
 from commprof.analysis.syncs import Syncs, held_up
 from commprof.analysis.timing import NEAR_NS, Timing, waited_for
-from commprof.intervals import Int64Array
+from commprof.intervals import Int64Array, union
 from commprof.trace.model import NOT_LAUNCHED
 
 Cause = NDArray[np.int8]
@@ -95,7 +95,7 @@ class _Facts:
         self.gathers: Bools = places.purpose == PARAMETERS
         self.activations: Bools = (places.purpose == ACTIVATIONS) & self.linked
         self.messages: Bools = places.purpose == POINT_TO_POINT
-        self.hidden: Bools = (calls.duration - shares.touched) * _HIDDEN_SHARE >= np.maximum(calls.duration, 1)
+        self.hidden: Bools = hidden_by_compute(scene) * _HIDDEN_SHARE >= np.maximum(calls.duration, 1)
         self.structural = self.activations
         self.inline = self._inline() & ~self.activations
         # What follows gradients ends with the step; a gather in the passes feeds compute.
@@ -156,7 +156,8 @@ class _Facts:
         """Calls that started right when compute of the main stream ended, launched before that."""
         timing, start = self.timing, self.scene.calls.start
         known = self.linked & (timing.after != NOT_LAUNCHED)
-        return known & (start - np.where(known, timing.after, start) <= NEAR_NS)
+        found: Bools = known & (start - np.where(known, timing.after, start) <= NEAR_NS)
+        return found
 
 
 def _of_calls(facts: _Facts, syncs: Syncs) -> tuple[Cause, NDArray[np.int32]]:
@@ -186,6 +187,22 @@ def _of_calls(facts: _Facts, syncs: Syncs) -> tuple[Cause, NDArray[np.int32]]:
     cause[facts.flagged] = _FLAG_CAUSE[places.flag[facts.flagged]]
     operator[np.isin(cause, [LATE, QUEUED, SERIALISED, INLINE, STRUCTURAL, LONGER]) | facts.flagged] = NOWHERE
     return cause, operator
+
+
+def hidden_by_compute(scene: Scene) -> Int64Array:
+    """Nanoseconds of each call beside compute that does not itself exist for communication (bucket copies, packing)."""
+    calls = scene.calls
+    out = np.zeros(len(calls), np.int64)
+    for device in scene.devices:
+        work = device.work
+        compute = union(work.compute_start[~work.compute_for_comm], work.compute_end[~work.compute_for_comm])
+        mine = np.flatnonzero(calls.device == device.work.device)
+        single = calls.last[mine] - calls.first[mine] == 1
+        out[mine] = compute.within(calls.start[mine], calls.end[mine])
+        for row in mine[~single].tolist():
+            kernels = slice(int(calls.first[row]), int(calls.last[row]))
+            out[row] = (union(calls.kernel_start[kernels], calls.kernel_end[kernels]) & compute).total()
+    return out
 
 
 def _spans_compute(scene: Scene) -> Bools:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
+from commprof.analysis.coverage import coverage_notes
 from commprof.analysis.model import Analysis, Note, RankAnalysis
 from commprof.errors import InputRefused
 from commprof.manifest import Manifest
@@ -13,10 +14,8 @@ from commprof.trace.metadata import rank_in_name
 from commprof.trace.model import GroupFacts
 from commprof.units import format_ns
 
-_UNCLASSIFIED_SHARE = 0.05
-
 _NOT_BUILT = (
-    "stragglers", "idle", "imbalance", "pipeline", "units", "contention",
+    "stragglers", "imbalance", "pipeline",
     "bounds", "whatif", "checks", "findings",
 )  # fmt: skip
 
@@ -163,7 +162,7 @@ def _notes(analysis: Analysis) -> list[Note]:
                 "The trace names no process groups; all collectives are taken to belong to one of all ranks.",
             )
         )
-    _unclassified(analysis, notes)
+    notes += coverage_notes(analysis)
     if not communicates:
         notes.append(Note("no-communication", "No communication was found in this trace."))
     notes.append(Note("not-built", f"Not measured by this version: {', '.join(_NOT_BUILT)}."))
@@ -251,28 +250,3 @@ def _work_notes(rank: RankAnalysis, notes: list[Note]) -> None:
                 f"({format_ns(rank.coverage.possible_comm_ns)}) may be communication; they count as copies.",
             )
         )
-
-
-def unclassified_kernels(analysis: Analysis) -> tuple[float, list[dict[str, Any]]]:
-    """Share of kernel time that no rule names, and the names with more than 5 % of it."""
-    total = sum(rank.coverage.kernel_ns for rank in analysis.ranks)
-    names: dict[str, int] = {}
-    for rank in analysis.ranks:
-        for name, ns in rank.coverage.unnamed_ns.items():
-            names[name] = names.get(name, 0) + ns
-    if not total:
-        return 0.0, []
-    large = sorted(((ns, name) for name, ns in names.items() if ns > _UNCLASSIFIED_SHARE * total), reverse=True)
-    return sum(names.values()) / total, [{"name": name, "share": ns / total} for ns, name in large]
-
-
-def _unclassified(analysis: Analysis, notes: list[Note]) -> None:
-    _, large = unclassified_kernels(analysis)
-    notes += [
-        Note(
-            "unclassified-kernels",
-            f"{entry['name'][:100]}: no rule knows this kernel ({entry['share']:.1%} of kernel time); it counts as "
-            "compute. If it communicates, name it with --comm-pattern.",
-        )
-        for entry in large
-    ]

@@ -140,6 +140,7 @@ class Coverage:
     possible_comm_ns: int = 0
     kernel_ns: int = 0
     unnamed_ns: dict[str, int] = field(default_factory=dict)
+    limits: frozenset[str] = frozenset()
 
 
 @dataclass(slots=True, eq=False)

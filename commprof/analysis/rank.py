@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from commprof.analysis.behaviour import find_behaviour
+from commprof.analysis.coverage import cover_calls, cover_device
 from commprof.analysis.devices import cpu_work, device_work
 from commprof.analysis.frameworks import framework_marks
 from commprof.analysis.hostbound import unlaunched
@@ -25,7 +26,7 @@ from commprof.errors import CannotAnswer
 from commprof.intervals import Int64Array
 from commprof.manifest import DdpModule
 from commprof.trace.calls import device_calls, graph_rows
-from commprof.trace.classify import Classification, classify
+from commprof.trace.classify import classify
 from commprof.trace.clip import clip_lost_ends
 from commprof.trace.gloo import gloo_calls
 from commprof.trace.links import NONE, launch_rows
@@ -59,7 +60,7 @@ def analyze_rank(
         rank.file.repaired["clipped"] += clipped
         calls = device_calls(rank, kinds, launches)
         works = device_work(rank, kinds, launches)
-        _cover(coverage, rank, kinds, launches)
+        cover_device(coverage, rank, kinds, launches)
         coverage.graph_kernels = int(graph.sum())
         used = kinds.patterns_used
     else:
@@ -71,7 +72,7 @@ def analyze_rank(
                 "init_process_group called?",
             )
         calls, works, used = gloo_calls(rank), [work], set()
-    _count_calls(coverage, calls)
+    cover_calls(coverage, calls)
     return _measure(rank, marks, calls, works, coverage, used, steps, cut_step, with_timeline, ddp)
 
 
@@ -127,6 +128,9 @@ def _measure(
         spans=named_spans(rank, marks),
         causes=located.causes,
         buckets=located.buckets,
+        idle=located.idle,
+        units=located.units,
+        contention=located.contention,
         behaviour=find_behaviour(everything),
     )
 
@@ -139,7 +143,10 @@ def _device(
     whole = splitter.split(np.array([work.all_start.min()]), np.array([work.all_end.max()]))[0]
     steps = [
         Step(
-            window.name, split, window.open or window.name == cut_step, window.mark in incomplete,
+            window.name,
+            split,
+            window.open or window.name == cut_step,
+            window.mark in incomplete,
             _last_compute(work, split.start, split.end),
         )  # fmt: skip
         for window, split in zip(windows.windows, splitter.split(start, end), strict=True)
@@ -159,28 +166,6 @@ def _last_compute(work: Work, start: int, end: int) -> int | None:
 def _blocking_rows(rank: RankTrace) -> Int64Array:
     codes = [code for code, name in enumerate(rank.names) if _BLOCKING.search(name)]
     return np.flatnonzero(np.isin(rank.runtime.name, codes))
-
-
-def _cover(coverage: Coverage, rank: RankTrace, kinds: Classification, launches: Int64Array) -> None:
-    device = rank.device
-    duration = device.end - device.start
-    kernel = ~device.is_copy_row
-    coverage.kernel_ns = int(duration[kernel].sum())
-    for code in np.unique(device.name[kinds.unnamed]).tolist():
-        coverage.unnamed_ns[rank.names[code]] = int(duration[kinds.unnamed & (device.name == code)].sum())
-    linked = np.flatnonzero(launches != NONE)
-    coverage.clamped_launches = int((rank.runtime.start[launches[linked]] > device.start[linked]).sum())
-    coverage.possible_comm_calls = int(kinds.possible_comm.sum())
-    coverage.possible_comm_ns = int(duration[kinds.possible_comm].sum())
-
-
-def _count_calls(coverage: Coverage, calls: Calls) -> None:
-    comm = ~calls.fused
-    coverage.comm_without_metadata = calls.without_metadata
-    coverage.unknown_dtype = calls.unknown_dtype
-    coverage.unknown_collective = int((comm & (calls.operation == 0)).sum())
-    coverage.group_unknown = int((comm & (calls.group < 0)).sum())
-    coverage.fused_calls = int(calls.fused.sum())
 
 
 def _device_name(rank: RankTrace, works: list[Work]) -> str | None:

@@ -18,7 +18,10 @@ from commprof.trace.model import NOT_LAUNCHED
 RATE_LIMITER, BLOCKING_WAIT, SYNCHRONISATION = (
     CAUSES.index(name) for name in ("rate-limiter", "blocking-wait", "device-synchronisation")
 )
-_WAITS = re.compile(r"Synchronize|^(?:cuda|hip)Memcpy$|cuMemcpy(?:DtoH|HtoD)(?:_v2)?$")
+_WAITS = re.compile(r"Synchronize|Memcpy")
+_COPIES = re.compile(r"Memcpy")
+_WAITED_NS = 20_000
+"""A copy that only enqueues returns sooner; one from or to pageable memory waits for the device."""
 _LIMITER = re.compile(r"FullyShardedDataParallel\.rate_limiter")
 _NAMING = re.compile(
     r"FullyShardedDataParallel\.rate_limiter|^aten::(?:item|_local_scalar_dense|is_nonzero|nonzero|equal)$"
@@ -62,6 +65,8 @@ def find_syncs(scene: Scene) -> Syncs:
     """
     runtime, calls = scene.rank.runtime, scene.calls
     rows = np.flatnonzero(np.isin(runtime.name, codes_of(scene.rank, _WAITS)))
+    copies = np.isin(runtime.name[rows], codes_of(scene.rank, _COPIES))
+    rows = rows[~copies | (runtime.end[rows] - runtime.start[rows] >= _WAITED_NS)]
     rows = rows[np.argsort(runtime.start[rows], kind="stable")]
     thread = thread_keys(runtime.pid[rows], runtime.tid[rows])
     start = runtime.start[rows]

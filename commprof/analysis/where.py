@@ -7,7 +7,9 @@ from dataclasses import dataclass
 
 from commprof.analysis.buckets import find_buckets
 from commprof.analysis.causes import find_causes
+from commprof.analysis.contention import find_contention
 from commprof.analysis.flags import flag_starts
+from commprof.analysis.idle import find_idle
 from commprof.analysis.modules import find_modules
 from commprof.analysis.passes import backward_pass, compute_phase
 from commprof.analysis.phases import find_phases, phases_of_calls
@@ -16,17 +18,21 @@ from commprof.analysis.purposes import purposes_of
 from commprof.analysis.scene import Scene
 from commprof.analysis.syncs import find_syncs
 from commprof.analysis.timing import timing_of
-from commprof.analysis.where_model import Bucket
+from commprof.analysis.units import find_units
+from commprof.analysis.where_model import Bucket, Contention, IdleTime, Unit
 from commprof.manifest import DdpModule
 
 
 @dataclass(slots=True, eq=False)
 class Where:
-    """Places of the calls, causes of the pieces, and the buckets of one rank."""
+    """Places of the calls, causes of the pieces, and the tables of one rank."""
 
     places: CallPlaces
     causes: PieceCauses
     buckets: list[Bucket]
+    idle: list[IdleTime]
+    units: list[Unit]
+    contention: list[Contention]
 
 
 def locate(scene: Scene, ddp: Sequence[DdpModule] = ()) -> Where:
@@ -47,4 +53,5 @@ def locate(scene: Scene, ddp: Sequence[DdpModule] = ()) -> Where:
     buckets = find_buckets(scene, phases, places, backward, ddp)
     syncs = find_syncs(scene)
     causes = find_causes(scene, places, timing_of(scene, compute), syncs, backward)
-    return Where(places, causes, buckets)
+    idle = find_idle(scene, places, syncs)
+    return Where(places, causes, buckets, idle, find_units(scene, places, backward), find_contention(scene))

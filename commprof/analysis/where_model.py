@@ -67,17 +67,19 @@ class Unit:
     needed: int | None
     slack: int | None
     exposed: int
-    cause: str | None
 
 
 @dataclass(frozen=True, slots=True)
 class Contention:
-    """Kernels of one name and grid beside communication and alone: mean durations and what the overlap cost."""
+    """Kernels of one name and grid alone and beside communication, summed over the steps of one rank.
+
+    ``cost`` is by how much those beside lasted longer than as many alone.
+    """
 
     kernel: str
     blocks: int
     calls_alone: int
-    mean_alone: int
+    ns_alone: int
     calls_beside: int
-    mean_beside: int
+    ns_beside: int
     cost: int

@@ -9,7 +9,8 @@ from __future__ import annotations
 import datetime
 from typing import Any
 
-from commprof.analysis.combine import ranks_text, unclassified_kernels
+from commprof.analysis.combine import ranks_text
+from commprof.analysis.coverage import coverage_row
 from commprof.analysis.model import Analysis, RankAnalysis
 from commprof.diagnosis.model import Diagnosis
 from commprof.report.findings_rows import accounting_row, bounds_row, finding_rows
@@ -18,7 +19,7 @@ from commprof.report.rows import call_rows, overall_row, rank_row
 from commprof.report.step_rows import per_step_rows
 from commprof.report.strategy_rows import strategy_row
 from commprof.report.waiting_rows import matching_row, wait_rows
-from commprof.report.where_rows import bucket_rows, exposure_rows
+from commprof.report.where_rows import bucket_rows, contention_rows, exposure_rows, idle_rows, unit_rows
 from commprof.version import __version__
 
 SCHEMA = "commprof.report/1"
@@ -57,11 +58,11 @@ def build_report(analysis: Analysis, diagnosis: Diagnosis) -> dict[str, Any]:
         "stragglers": [],
         "strategy": strategy_row(analysis),
         "exposure": exposure_rows(analysis),
-        "idle": [],
+        "idle": idle_rows(analysis),
         "imbalance": [],
         "pipeline": None,
-        "units": [],
-        "contention": [],
+        "units": unit_rows(analysis, origin),
+        "contention": contention_rows(analysis),
         "bounds": bounds_row(diagnosis.bounds),
         "whatif": [],
         "checks": [],
@@ -77,7 +78,7 @@ def build_report(analysis: Analysis, diagnosis: Diagnosis) -> dict[str, Any]:
             "where": verdict.where,
         },
         "notes": [{"code": note.code, "message": note.message} for note in analysis.notes],
-        "coverage": _coverage(analysis),
+        "coverage": coverage_row(analysis),
     }
 
 
@@ -158,22 +159,4 @@ def _file(rank: RankAnalysis) -> dict[str, Any]:
         "events_ignored": facts.events_ignored,
         "repaired": {kind: facts.repaired[kind] for kind in REPAIRED},
         "skipped": {kind: facts.skipped[kind] for kind in SKIPPED},
-    }
-
-
-def _coverage(analysis: Analysis) -> dict[str, Any]:
-    found = [rank.coverage for rank in analysis.ranks]
-    share, large = unclassified_kernels(analysis)
-    names = (
-        "comm_without_metadata", "device_events", "linked_device_events", "fused_calls", "unknown_dtype",
-        "unknown_collective", "group_unknown", "clamped_launches", "graph_kernels",
-    )  # fmt: skip
-    return {
-        "unrecognised_kernel_share": share,
-        "unclassified": large,
-        **{name: sum(getattr(coverage, name) for coverage in found) for name in names},
-        "possible_comm": {
-            "calls": sum(coverage.possible_comm_calls for coverage in found),
-            "duration_ns": sum(coverage.possible_comm_ns for coverage in found),
-        },
     }

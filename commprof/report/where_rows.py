@@ -16,11 +16,9 @@ from commprof.trace.operations import OPERATIONS
 def placed(rank: RankAnalysis) -> list[dict[str, Any]]:
     """What a call row says of the place of its call and of the largest cause of its exposed time."""
     places = rank.places
-    sums = cause_sums(rank.causes, rank.shares.pieces, rank.shares.pieces.call, len(rank.calls))
-    largest = np.where(sums.any(axis=1), sums.argmax(axis=1), NOWHERE)
     columns = zip(
         places.phase.tolist(), places.module.tolist(), places.bucket.tolist(), places.flag.tolist(),
-        places.hidden_by.tolist(), largest.tolist(), strict=True,
+        places.hidden_by.tolist(), largest_causes(rank), _operators(rank), strict=True,
     )  # fmt: skip
     return [
         {
@@ -29,10 +27,28 @@ def placed(rank: RankAnalysis) -> list[dict[str, Any]]:
             "module": None if module < 0 else places.modules[module],
             "hidden_by": None if hider < 0 else places.hiders[hider],
             "flag": None if flag < 0 else FLAGS[flag],
-            "cause": None if cause < 0 else CAUSES[cause],
+            "cause": cause,
+            "cause_op": operator,
         }
-        for phase, module, bucket, flag, hider, cause in columns
+        for phase, module, bucket, flag, hider, cause, operator in columns
     ]
+
+
+def largest_causes(rank: RankAnalysis) -> list[str | None]:
+    """For each call the cause of the largest part of its exposed time, ``None`` where nothing of it is exposed."""
+    sums = cause_sums(rank.causes, rank.shares.pieces, rank.shares.pieces.call, len(rank.calls))
+    largest = np.where(sums.any(axis=1), sums.argmax(axis=1), NOWHERE)
+    return [None if cause < 0 else CAUSES[cause] for cause in largest.tolist()]
+
+
+def _operators(rank: RankAnalysis) -> list[str | None]:
+    """For each call the operator or range that made a thread wait, where that is why the call is exposed."""
+    causes, pieces = rank.causes, rank.shares.pieces
+    found: list[str | None] = [None] * len(rank.calls)
+    rows = np.flatnonzero(causes.operator >= 0)
+    for row in rows[np.argsort(pieces.ns[rows], kind="stable")].tolist():
+        found[int(pieces.call[row])] = causes.operators[int(causes.operator[row])]
+    return found
 
 
 def bucket_rows(analysis: Analysis, origin: int) -> list[dict[str, Any]]:
@@ -67,6 +83,78 @@ def _bucket(bucket: Bucket, rank: RankAnalysis, groups: list[int], origin: int) 
         "backward_start_ns": _shifted(bucket.backward_start, shift),
         "backward_end_ns": _shifted(bucket.backward_end, shift),
     }
+
+
+def idle_rows(analysis: Analysis) -> list[dict[str, Any]]:
+    """Idle time by cause; the rows of a step add up to its ``idle_ns``."""
+    return [
+        {
+            "rank": rank.rank,
+            "device": row.device,
+            "step": rank.shares.step_names[row.step],
+            "cause": row.cause,
+            "idle_ns": row.ns,
+            "count": row.count,
+            "op": row.op,
+        }
+        for rank in analysis.ranks
+        for row in rank.idle
+    ]
+
+
+def unit_rows(analysis: Analysis, origin: int) -> list[dict[str, Any]]:
+    """One row per gather or reduction of a unit of FSDP or ZeRO-3, in order of rank and start."""
+    out = []
+    for rank, groups in _ranks(analysis):
+        shift, causes = rank.base_ns - origin, largest_causes(rank)
+        for unit in rank.units:
+            local = int(rank.calls.group[unit.call])
+            out.append(
+                {
+                    "rank": rank.rank,
+                    "step": rank.shares.step_names[unit.step] if unit.step >= 0 else None,
+                    "module": unit.module,
+                    "op": unit.op,
+                    "direction": unit.direction,
+                    "group_id": groups[local] if local >= 0 else None,
+                    "issued_ns": _shifted(unit.issued, shift),
+                    "start_ns": unit.start + shift,
+                    "end_ns": unit.end + shift,
+                    "needed_ns": _shifted(unit.needed, shift),
+                    "slack_ns": unit.slack,
+                    "exposed_ns": unit.exposed,
+                    "cause": causes[unit.call],
+                }
+            )
+    return out
+
+
+def contention_rows(analysis: Analysis) -> list[dict[str, Any]]:
+    """Kernels that run beside communication and alone, over all ranks; largest cost first.
+
+    Only ranks with enough calls of both count. ``cost_ns_per_step`` is the mean over them and their steps.
+    """
+    sums: dict[tuple[str, int], list[int]] = {}
+    for rank in analysis.ranks:
+        steps = max(1, sum(len(device.steps) for device in rank.devices))
+        for row in rank.contention:
+            entry = sums.setdefault((row.kernel, row.blocks), [0] * 6)
+            values = (row.calls_alone, row.ns_alone, row.calls_beside, row.ns_beside, row.cost, steps)
+            sums[row.kernel, row.blocks] = [old + new for old, new in zip(entry, values, strict=True)]
+    rows = [
+        {
+            "kernel": kernel,
+            "blocks": None if blocks < 0 else blocks,
+            "calls_alone": alone,
+            "mean_alone_ns": ns_alone // alone,
+            "calls_beside": beside,
+            "mean_beside_ns": ns_beside // beside,
+            "factor": (ns_beside * alone) / (ns_alone * beside) if ns_alone else None,
+            "cost_ns_per_step": cost // steps,
+        }
+        for (kernel, blocks), (alone, ns_alone, beside, ns_beside, cost, steps) in sums.items()
+    ]
+    return sorted(rows, key=lambda row: (-row["cost_ns_per_step"], row["kernel"], row["blocks"] or 0))
 
 
 def _shifted(time: int | None, shift: int) -> int | None:
