@@ -95,7 +95,7 @@ def from_dims(name: str, args: Args) -> CallFacts:
     dims = _decoded(args.dims)
     kinds = _decoded(args.types)
     kinds = kinds if isinstance(kinds, list) else []
-    sizes = [_elements(value) for value in dims] if isinstance(dims, list) else []
+    sizes: list[int | None] = [_elements(value) for value in dims] if isinstance(dims, list) else []
     for place, kind in enumerate(kinds[: len(sizes)]):
         if kind in _NO_TENSOR and sizes[place] == 1:  # no tensor is written like the shape of a scalar
             sizes[place] = None
@@ -111,16 +111,16 @@ def from_dims(name: str, args: Args) -> CallFacts:
         return CallFacts(operation, total, None, dtype, peer_place=int(ends[1]) if ends else None)
     short = name.rpartition("::")[2].lstrip("_")
     concrete = _decoded(args.concrete)
-    place = None
+    other = None
     if short in _OTHER_RANK and isinstance(concrete, list) and len(concrete) > _OTHER_RANK[short]:
-        place = number(concrete[_OTHER_RANK[short]])
+        other = number(concrete[_OTHER_RANK[short]])
     facts = CallFacts(
         operation,
         sizes[0] if sizes else None,
         None,
         dtype,
-        peer_place=place if operation in ("send", "recv") else None,
-        root_place=place if operation in _ROOTED else None,
+        peer_place=other if operation in ("send", "recv") else None,
+        root_place=other if operation in _ROOTED else None,
     )
     if not short.startswith(_OUTPUT_FIRST):
         return facts

@@ -112,6 +112,8 @@ def finish(drafts: Drafts, rank: RankTrace) -> Calls:
             calls.splits[index] = details.splits[place]
         if place in details.partners:
             calls.partners[index] = details.partners[place]
+    # A barrier does nothing but wait, whatever carries it out.
+    calls.sync |= calls.operation == OPERATIONS.index("barrier")
     calls.without_metadata = int((~drafts.with_metadata & ~drafts.fused).sum())
     calls.unknown_dtype = int(details.unknown_dtype[fact].sum())
     return calls

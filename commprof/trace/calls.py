@@ -96,6 +96,17 @@ def _call_keys(
     keys[by_id] = 2 * size + ids[by_id]
     operator = kinds.operator[rows]
     keys[operator != NONE] = size + operator[operator != NONE]
+    if kinds.ranges:
+        # All copies of one operation of symmetric memory are one call.
+        spans = {span: number for number, span in enumerate(sorted(set(kinds.ranges.values())))}
+        last = 3 * size + len(device)
+        keys = np.array(
+            [
+                last + spans[kinds.ranges[r]] if r in kinds.ranges else k
+                for r, k in zip(rows.tolist(), keys.tolist(), strict=True)
+            ],
+            np.int64,
+        )
     batch = np.array([coalesced.first.get(row, row) for row in rows.tolist()], np.int64) if coalesced.first else rows
     keys = np.where(batch != rows, batch, keys)
     return np.where(graph[rows] | kinds.fused[rows], rows, keys)

@@ -13,12 +13,14 @@ from numpy.typing import NDArray
 from commprof.errors import UsageError
 from commprof.intervals import Int64Array
 from commprof.trace.kernel_names import rule_for
+from commprof.trace.kernel_rules import USER_BUFFERS
 from commprof.trace.links import NONE, index_spans, launching_operators, thread_keys
 from commprof.trace.model import COMM, COMPUTE, COPY, NO_ID, RankTrace
 from commprof.trace.operations import is_call
 
 PARAM_COMMS = "record_param_comms"
 
+_STREAMS = 1 << 31
 _PEER_COPY = re.compile(r"memcpy\s*p(?:to|2)p", re.IGNORECASE)
 _SYMMETRIC_RANGE = re.compile(
     r"symm_mem::|fused_(?:all_gather_)?(?:scaled_)?matmul|fused_matmul_reduce_scatter|fused_scaled_matmul_reduce_scatter"
@@ -31,7 +33,10 @@ class Classification:
     """Kinds of the device events of one rank; every array has the length of its device table.
 
     ``unnamed`` are kernels that no rule named, ``fused`` compute with communication inside, ``sync`` communication
-    that does nothing but wait. ``operator`` is the ``record_param_comms`` row that launched an event, or ``NONE``.
+    that does nothing but wait. ``operator`` is the ``record_param_comms`` row that launched an event, or ``NONE``;
+    ``ranges`` name the operation of symmetric memory around a peer copy: 0 and a row of the operators, or 1 and one of
+    the annotations. ``limits`` are keys of :data:`~commprof.trace.kernel_rules.LIMITS`: what leaves no event in the
+    libraries that were seen.
     """
 
     kind: NDArray[np.int8]
@@ -42,6 +47,8 @@ class Classification:
     possible_comm: NDArray[np.bool_]
     operator: Int64Array
     patterns_used: set[str] = field(default_factory=set)
+    limits: set[str] = field(default_factory=set)
+    ranges: dict[int, tuple[int, int]] = field(default_factory=dict)
 
 
 def compile_patterns(patterns: Sequence[str]) -> list[re.Pattern[str]]:
@@ -61,7 +68,10 @@ def classify(rank: RankTrace, launches: Int64Array, patterns: Sequence[re.Patter
     result = _by_name(rank)
     result.operator = launching_operators(call_operators(rank), rank.operators, device, rank.runtime, launches)
     copies = [code for code, name in enumerate(rank.names) if "memcpy" in name.lower()]
-    _set_comm(result, (result.operator != NONE) & (~device.is_copy_row | np.isin(device.name, copies)))
+    by_engine = device.is_copy_row & np.isin(device.name, copies) & (result.operator != NONE)
+    _set_comm(result, by_engine | (~device.is_copy_row & (result.operator != NONE)))
+    if by_engine.any():
+        result.limits.add("stream-waits")
     _peer_copies(rank, launches, result)
     _set_comm(result, np.array([row for row, args in device.args.items() if args.collective is not None], np.int64))
     alone = np.array([row for row in _comm_rows(result) if _group_of_one(rank, result, row)], np.int64)
@@ -89,8 +99,11 @@ def _by_name(rank: RankTrace) -> Classification:
     kind = np.full(size, COMPUTE, np.int8)
     flags = np.zeros((3, size), np.bool_)
     fused, sync, unnamed = flags
+    limits = set()
     for code in names.tolist():
         found = rule_for(rank.names[code])
+        if found is not None and found[0].limit is not None:
+            limits.add(found[0].limit)
         if found is None:
             unnamed[code] = True
             continue
@@ -103,7 +116,7 @@ def _by_name(rank: RankTrace) -> Classification:
     nothing = np.zeros(len(device), np.bool_)
     return Classification(
         kinds, fused[device.name] & kernel, sync[device.name] & kernel, unnamed[device.name] & kernel,
-        nothing.copy(), nothing.copy(), np.full(len(device), NONE, np.int64),
+        nothing.copy(), nothing.copy(), np.full(len(device), NONE, np.int64), limits=limits,
     )  # fmt: skip
 
 
@@ -128,18 +141,37 @@ def _peer_copies(rank: RankTrace, launches: Int64Array, result: Classification) 
         return
     ids = device.external_id[rows]
     nameless = (ids == NO_ID) | ~np.isin(ids, rank.operators.external_id)
-    linked = launches[rows] != NONE
+    linked = np.flatnonzero(launches[rows] != NONE)
     calls = launches[rows[linked]]
     thread, instant = thread_keys(rank.runtime.pid[calls], rank.runtime.tid[calls]), rank.runtime.start[calls]
     symmetric = [code for code, name in enumerate(rank.names) if _SYMMETRIC_RANGE.search(name)]
-    inside = np.zeros(len(rows), np.bool_)
-    for table in (rank.operators, rank.annotations):
+    for number, table in enumerate((rank.operators, rank.annotations)):
         ranges = index_spans(table, np.flatnonzero(np.isin(table.name, symmetric)))
-        inside[linked] |= ranges.innermost(thread, instant) != NONE
-    everything = index_spans(rank.operators, np.arange(len(rank.operators)))
-    nameless[linked] &= everything.innermost(thread, instant) == NONE
+        outermost = ranges.outermost(thread, instant)
+        for row, span in zip(rows[linked].tolist(), outermost.tolist(), strict=True):
+            if span != NONE:
+                result.ranges.setdefault(row, (number, span))
+    if nameless[linked].any():
+        everything = index_spans(rank.operators, np.arange(len(rank.operators)))
+        nameless[linked] &= everything.innermost(thread, instant) == NONE
+    inside = np.isin(rows, list(result.ranges)) | _beside_user_buffers(rank, rows)
     result.kind[rows[inside]] = COMM
     result.possible_comm[rows[nameless & ~inside]] = True
+    if inside.any():
+        result.limits.add("stream-waits")
+
+
+def _beside_user_buffers(rank: RankTrace, rows: Int64Array) -> NDArray[np.bool_]:
+    """Copies on a stream on which kernels signal for user buffers: the data that they signal moves by copy engine."""
+    device = rank.device
+    codes = []
+    for code in np.unique(device.name).tolist():
+        rule = rule_for(rank.names[code])
+        if rule is not None and rule[0].family == USER_BUFFERS:
+            codes.append(code)
+    signals = np.isin(device.name, codes)
+    streams = np.unique(device.device[signals] * _STREAMS + device.stream[signals])
+    return np.isin(device.device[rows] * _STREAMS + device.stream[rows], streams)
 
 
 def _group_of_one(rank: RankTrace, result: Classification, row: int) -> bool:

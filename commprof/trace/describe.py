@@ -9,11 +9,11 @@ import numpy as np
 
 from commprof.intervals import Int64Array
 from commprof.trace.arguments import CallFacts, from_dims, from_metadata, number
-from commprof.trace.classify import Classification
+from commprof.trace.classify import Classification, call_operators
 from commprof.trace.coalesced import Coalesced
 from commprof.trace.events import Args
 from commprof.trace.kernel_names import rule_for
-from commprof.trace.links import NONE, index_spans
+from commprof.trace.links import NONE, index_spans, thread_keys
 from commprof.trace.model import NO_ID, NOT_LAUNCHED, CpuSpans, RankTrace
 from commprof.trace.operations import operation_of
 
@@ -41,6 +41,7 @@ class Describer:
         self._coalesced = coalesced
         self._issued, self._thread = issued, thread
         self._around: list[tuple[Int64Array, CpuSpans]] | None = None
+        self._in_barriers = _calls_in_barriers(rank)
 
     def call(self, row: int) -> tuple[int, str, int, bool]:
         """Place of the facts of a device row's call, where they come from, its number, and whether metadata told."""
@@ -53,10 +54,17 @@ class Describer:
         if told is not None and told.collective is None:
             told = None
         if own is not None or told is not None:
-            return self._from_metadata(own, told)
+            place, source, sequence, known = self._from_metadata(own, told)
+            if operator in self._in_barriers:
+                facts = replace(self.facts[place], operation="barrier", elements_in=None, elements_out=None)
+                place = self._placed(("barrier", place), facts)
+            return place, source, sequence, known
         batch = self._coalesced.facts.get(row)
         if batch is not None:
             return self._placed(batch, batch), "link", NO_ID if batch.sequence is None else batch.sequence, True
+        if row in self._kinds.ranges:
+            facts = CallFacts(self._operation_of_range(row))
+            return self._placed(facts, facts), "annotation", NO_ID, False
         around = self._from_cpu(row)
         if around is not None:
             return around, "annotation", NO_ID, False
@@ -86,6 +94,12 @@ class Describer:
             if args is not None and sequence is None:
                 sequence = number(args.sequence)
         return place, "metadata" if own is not None else "link", NO_ID if sequence is None else sequence, True
+
+    def _operation_of_range(self, row: int) -> str:
+        """Of the range of symmetric memory that a peer copy belongs to, such as ``fused_all_gather_matmul``."""
+        number, span = self._kinds.ranges[row]
+        table = (self._rank.operators, self._rank.annotations)[number]
+        return operation_of(self._rank.names[table.name[span]])
 
     def _placed(self, key: object, facts: CallFacts) -> int:
         place = self._place.get(key)
@@ -127,6 +141,20 @@ class Describer:
         rows = np.flatnonzero(self._issued != NOT_LAUNCHED)
         out[rows] = index.innermost(self._thread[rows], self._issued[rows])
         return out
+
+
+def _calls_in_barriers(rank: RankTrace) -> set[int]:
+    """Rows of the calls that a barrier makes: NCCL has none of its own, so that it is an all-reduce of one element."""
+    table = rank.operators
+    barriers = [row for row, args in table.args.items() if args.collective == "barrier"]
+    codes = [code for code, name in enumerate(rank.names) if name == "c10d::barrier"]
+    barriers += np.flatnonzero(np.isin(table.name, codes)).tolist()
+    if not barriers:
+        return set()
+    calls = call_operators(rank)
+    around = index_spans(table, np.array(sorted(set(barriers)), np.int64))
+    inside = around.innermost(thread_keys(table.pid[calls], table.tid[calls]), table.start[calls])
+    return set(calls[inside != NONE].tolist())
 
 
 _FIELDS = tuple(name for name in CallFacts.__dataclass_fields__ if name not in ("operation", "parts"))

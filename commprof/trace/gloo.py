@@ -85,6 +85,7 @@ def _operators(rank: RankTrace) -> list[Launched]:
     table = rank.operators
     rows = np.flatnonzero(np.isin(table.name, _codes(rank, ("c10d::",))))
     rows = rows[np.argsort(table.start[rows], kind="stable")]
+    rows = rows[~_redispatched(table, rows)]
     thread = thread_keys(table.pid[rows], table.tid[rows]).tolist()
     start, end = table.start[rows].tolist(), table.end[rows].tolist()
     names = [rank.names[code] for code in table.name[rows].tolist()]
@@ -109,6 +110,18 @@ def _operators(rank: RankTrace) -> list[Launched]:
         pieces = stated_size(facts) or rank.world_size or 1 if name == "c10d::reduce_scatter_" else 1
         operators.append(Launched(start[place], thread[place], facts, pieces))
     return operators
+
+
+def _redispatched(table: CpuSpans, rows: Int64Array) -> NDArray[np.bool_]:
+    """Operators inside one of the same name on their thread: a dispatch mode (``CommDebugMode``) calls each again."""
+    inside = np.zeros(len(rows), np.bool_)
+    until: dict[tuple[int, int, int], int] = {}
+    columns = (table.pid[rows], table.tid[rows], table.name[rows], table.start[rows], table.end[rows])
+    for index, (pid, tid, name, start, end) in enumerate(zip(*(column.tolist() for column in columns), strict=True)):
+        key = (pid, tid, name)
+        inside[index] = start < until.get(key, start)
+        until[key] = max(end, until.get(key, end))
+    return inside
 
 
 def _thread_groups(

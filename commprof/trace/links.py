@@ -62,6 +62,21 @@ class SpanIndex:
 
     def innermost(self, thread: Int64Array, instant: Int64Array) -> Int64Array:
         """Row of the last-started span around each instant of a thread, :data:`NONE` where none is."""
+        return self._row(self._place(thread, instant))
+
+    def outermost(self, thread: Int64Array, instant: Int64Array) -> Int64Array:
+        """Row of the first-started span around each instant of a thread, :data:`NONE` where none is."""
+        place = self._place(thread, instant)
+        inner = np.flatnonzero(place != NONE)
+        while len(inner):
+            inner = inner[self.parent[place[inner]] != NONE]
+            place[inner] = self.parent[place[inner]]
+        return self._row(place)
+
+    def _row(self, place: Int64Array) -> Int64Array:
+        return np.where(place == NONE, NONE, self.rows[place]) if len(self.rows) else place
+
+    def _place(self, thread: Int64Array, instant: Int64Array) -> Int64Array:
         place = np.full(len(instant), NONE, np.int64)
         for key in np.unique(thread).tolist():
             low, high = np.searchsorted(self.thread, [key, key + 1])
@@ -73,7 +88,7 @@ class SpanIndex:
             over = over[self.end[place[over]] <= instant[over]]
             place[over] = self.parent[place[over]]
             over = over[place[over] != NONE]
-        return np.where(place == NONE, NONE, self.rows[place]) if len(self.rows) else place
+        return place
 
 
 def index_spans(spans: CpuSpans, rows: Int64Array) -> SpanIndex:
