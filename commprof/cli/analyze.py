@@ -63,7 +63,7 @@ def analyze(
         markdown=markdown,
         calls=not no_calls,
         steps=steps,
-        comm_patterns=comm_pattern or list(load_settings().comm_patterns),
+        comm_patterns=[*load_settings().comm_patterns, *(comm_pattern or [])],
         only=only,
         jobs=jobs,
         hardware=hardware,

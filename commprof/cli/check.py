@@ -78,7 +78,7 @@ def check(
         markdown=markdown,
         calls=not no_calls,
         steps=steps,
-        comm_patterns=comm_pattern or list(settings.comm_patterns),
+        comm_patterns=[*settings.comm_patterns, *(comm_pattern or [])],
         only=only,
         jobs=jobs,
         hardware=hardware,

@@ -48,7 +48,7 @@ def compare(
     if no_html and html is not None:
         raise UsageError("--no-html and --html contradict each other")
     gate = None if max_slowdown is None else named_limit("max-slowdown", max_slowdown).threshold
-    patterns = comm_pattern or list(load_settings().comm_patterns)
+    patterns = [*load_settings().comm_patterns, *(comm_pattern or [])]
     name = f"{report_name([new])}-against-{report_name([base])}"
     target = None if no_html else html or Path("reports") / f"{name}.html"
     refuse_clashes([target, None if json == "-" else json], [base, new])

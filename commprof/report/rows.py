@@ -7,6 +7,7 @@ from typing import Any
 
 from commprof.analysis.model import Analysis, DeviceAnalysis, RankAnalysis, Split
 from commprof.analysis.steps import Unit, mean, period_of, units
+from commprof.report.exchange_rows import exchange_columns
 from commprof.report.group_rows import rate_columns
 from commprof.report.waiting_rows import wait_columns
 from commprof.report.where_rows import placed
@@ -95,6 +96,7 @@ def _calls_of(place: int, analysis: Analysis, origin: int) -> list[dict[str, Any
     ):
         by_step[call][shares.step_names[step]] = ns
     main = {device.device: device.compute_stream for device in rank.devices}
+    moved = exchange_columns(rank)
     where, waits, rates = placed(rank), wait_columns(analysis, place), rate_columns(analysis, place)
     columns = zip(
         calls.operation.tolist(), calls.group.tolist(), calls.group_size.tolist(), calls.sequence.tolist(),
@@ -133,6 +135,7 @@ def _calls_of(place: int, analysis: Analysis, origin: int) -> list[dict[str, Any
                 "group_id": group,
                 "peer": None if peer == NO_ID else peer,
                 "root": None if root == NO_ID else root,
+                **moved[index],
                 "kernels": kernels,
                 "channels": channels if channels >= 0 and not copy_engine else None,
                 "copy_engine": copy_engine,
