@@ -13,6 +13,7 @@ _UNEXPLAINED = {
     "exposed": "exposed communication that no finding explains",
     "idle": "idle time that no finding explains",
 }
+_BRIEF = 140
 MOST_TOP = 3
 
 
@@ -82,9 +83,18 @@ def _top(number: int, row: Json, base: str) -> Json:
         "time": format_ns(ns),
         "what": "could come back" if row["recoverable_ns"] is not None else "lost",
         "share": share_of(row["share_of_step"], base),
-        "advice": clean(row["advice"][0], 400) if row["advice"] else None,
+        "advice": brief(row["advice"][0]) if row["advice"] else None,
         "severity": clean(row["severity"], 10),
     }
+
+
+def brief(advice: str) -> str:
+    """The first clause of a long piece of advice; the whole of it stands with the finding."""
+    text = clean(advice, 400)
+    if len(text) <= _BRIEF:
+        return text
+    cut = max((at for mark in ("; ", ". ") if 0 < (at := text.find(mark)) < 2 * _BRIEF), default=0)
+    return f"{text[:cut]}." if cut else text
 
 
 def bounds(report: Json, base: str) -> Json | None:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from commprof.report.causes import EXPOSED, named
 from commprof.report.charts.wording import Json, clean, has_several_devices
 from commprof.units import format_bytes, format_gbps, format_ns
 
@@ -29,6 +30,14 @@ def _name(value: object) -> str:
     return clean(value, 80)
 
 
+def _step(value: object) -> str:
+    return clean(value, 80).removeprefix("ProfilerStep")
+
+
+def _cause(value: str | None) -> str:
+    return named(EXPOSED, value) if value else "n/a"
+
+
 def _number(value: int | None) -> str:
     return "n/a" if value is None else f"{value:,}"
 
@@ -36,7 +45,7 @@ def _number(value: int | None) -> str:
 COLUMNS = (
     Column("rank", "Rank", _number),
     Column("device", "Device", _number, always=False),
-    Column("step", "Step", _name, number=False),
+    Column("step", "Step", _step, number=False),
     Column("op", "Operation", _name, number=False),
     Column("group", "Group", _name, number=False),
     Column("size_bytes", "Size", format_bytes),
@@ -46,7 +55,7 @@ COLUMNS = (
     Column("exposed_ns", "Exposed", format_ns, help="no compute ran on the rank meanwhile"),
     Column("wait_ns", "Waiting", format_ns, always=False),
     Column("busbw_gbps", "Bus bandwidth", format_gbps, always=False),
-    Column("cause", "Cause", _name, number=False, always=False),
+    Column("cause", "Cause", _cause, number=False, always=False),
     Column("flag", "Flag", _name, number=False, always=False),
 )
 

@@ -22,8 +22,13 @@ def groups(report: Json) -> Json | None:
     kinds = _kinds(rows)
     shown = [_row(kind, at_least) for kind in kinds[:MOST_ROWS]]
     anchors: dict[int, str] = {}
+    told: set[tuple[str, ...]] = set()
     for i, row in enumerate(shown):
         row["anchor"] = f"group-{i}"
+        # The operations of one group share their evidence: once is enough.
+        if tuple(row["evidence"]) in told:
+            row["evidence"] = []
+        told.add(tuple(row["evidence"]))
         for group in row.pop("ids"):
             anchors.setdefault(group, row["anchor"])
     return {

@@ -18,11 +18,12 @@ HIDES = {
     "pp": "Only activations at the borders of stages travel. It sends little; its cost is the bubble.",
     "ep": "Tokens must arrive before their experts compute: it hides only behind other work, such as a second batch.",
     "cp": "Keys and values of the next block travel while attention of this one computes.",
+    "embedding": "Embeddings travel before the layers above them compute: it hides only behind work without them.",
     "control": "Small messages, whose cost is their number.",
 }
 _LIKE = {
     "dp": "ddp", "zero2": "zero1", "zero3": "fsdp", "hsdp": "fsdp", "shard": "fsdp", "replicate": "ddp", "sp": "tp",
-    "edp": "ddp", "embedding": "ddp",
+    "edp": "ddp",
 }  # fmt: skip
 
 

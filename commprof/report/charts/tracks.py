@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
 
 from commprof.report.charts.wording import Json
 from commprof.units import format_ns
 
 _STEPS = (1, 2, 5)
 _LAST_TICK = 92.0
-MOST_STRETCHES = 300
+MOST_STRETCHES = 120
+_PIECES = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +73,21 @@ def parts_of(bars: Axis, start: int, end: int, entry: Json | None) -> list[Json]
             at = high
     if at < end:
         out.append(bars.bar(at, end, "hidden"))
-    return out if len(out) <= MOST_STRETCHES else [bars.bar(start, end, "hidden")]
+    return out if len(out) <= MOST_STRETCHES else _coarse(bars, start, end, entry["exposed"])
+
+
+def _coarse(bars: Axis, start: int, end: int, exposed: list[list[int]]) -> list[Json]:
+    """The same in equal pieces, each in the colour of most of its time; neighbours of one colour are joined."""
+    pieces = np.linspace(start, end, _PIECES + 1)
+    low, high = np.array(exposed, np.float64).T
+    # Exposed time before an instant: whole stretches that end before it, and the part of the one that holds it.
+    sums = np.concatenate([[0.0], np.cumsum(high - low)])
+    index = np.searchsorted(low, pieces, side="right")
+    last = np.maximum(index - 1, 0)
+    before = sums[index] - np.where(index > 0, np.maximum(high[last] - pieces, 0.0), 0.0)
+    most = np.diff(before) * 2 >= np.diff(pieces)
+    cuts = [0, *(np.flatnonzero(most[1:] != most[:-1]) + 1).tolist(), _PIECES]
+    return [bars.bar(round(pieces[a]), round(pieces[b]), "exposed" if most[a] else "hidden") for a, b in pairwise(cuts)]
 
 
 def compute_of(bars: Axis, entry: Json | None) -> list[Json]:
