@@ -158,9 +158,10 @@ class Capture:
             self._end(None if kind is None else f"{kind.__name__} in step {self._index}")
 
     def _at_exit(self) -> None:
-        """The process ends without ``stop()``: sys.exit, or the hook was thrown away."""
+        """The process ends without ``stop()``: sys.exit, the hook was thrown away, or nobody was to call it."""
         if self._counting():
-            self._end(f"the process ended in step {self._index}")
+            by_itself = self._run.step_source != "step()" and not hasattr(sys, "last_value")
+            self._end(None if by_itself else f"the process ended in step {self._index}")
 
     def _on_term(self) -> None:
         if self._counting():
