@@ -93,13 +93,13 @@ def _finding(ground: Ground, case: Case, taken: dict[str, Int64Array], charged: 
     return Finding(
         id=case.id,
         severity=severity,
-        title=case.title,
+        title=ground.worded(case.title),
         charged_ns=_mean(charged) if timed else None,
         recoverable_ns=None if case.nothing_back or not timed else _mean(back),
         share_of_step=share,
-        evidence=case.evidence + _unexpected(ground, taken),
+        evidence=tuple(_worded(ground, entry) for entry in case.evidence + _by_part(ground, taken)),
         advice=case.advice,
-        threshold=case.threshold or Threshold(limit, "share of step", ground.limits.source),
+        threshold=case.threshold or Threshold(limit, f"share of {ground.word}", ground.limits.source),
         confidence="estimate" if count < ground.limits.enough_steps and timed else case.confidence,
         cause=case.cause,
         ranks=case.ranks,
@@ -110,7 +110,11 @@ def _finding(ground: Ground, case: Case, taken: dict[str, Int64Array], charged: 
     )
 
 
-def _unexpected(ground: Ground, taken: dict[str, Int64Array]) -> tuple[Evidence, ...]:
+def _worded(ground: Ground, entry: Evidence) -> Evidence:
+    return Evidence(ground.worded(entry.what), entry.value, entry.unit)
+
+
+def _by_part(ground: Ground, taken: dict[str, Int64Array]) -> tuple[Evidence, ...]:
     """The parts of a charge, where it has several."""
     words = {
         "host": "exposed while the host was late", "wait": "exposed waiting for peers", "rest": "exposed communication",

@@ -10,19 +10,22 @@ from commprof.diagnosis.ground import lay_ground
 from commprof.diagnosis.model import Diagnosis
 from commprof.diagnosis.thresholds import DEFAULTS, Thresholds
 from commprof.diagnosis.verdict import verdict_of
+from commprof.diagnosis.waiting import lost_time
 
 
 def diagnose(analysis: Analysis, thresholds: Thresholds = DEFAULTS) -> Diagnosis:
     """Judge an analysis: what costs time, what would come back, and whether communication is the bottleneck."""
+    lost = lost_time(analysis)
     ground = lay_ground(analysis, thresholds)
     if ground is None:
-        return Diagnosis(verdict_of(analysis, (), thresholds))
+        return Diagnosis(verdict_of(analysis, lost, thresholds))
     ledger = Ledger(ground)
     found = ranked(judge(ground, cases(ground), ledger))
     findings = tuple(finding for finding, _ in found)
     return Diagnosis(
-        verdict=verdict_of(analysis, findings, thresholds),
+        verdict=verdict_of(analysis, lost, thresholds),
         findings=findings,
         accounting=account(ground, found, ledger),
         bounds=bounds(ground, list(findings)),
+        waiting_ns=lost.waiting,
     )

@@ -110,6 +110,15 @@ class Ground:
         """Length of all reference steps together."""
         return sum(step.total("duration") for step in self.steps)
 
+    @property
+    def word(self) -> str:
+        """``step``, or ``window`` where the trace marks no steps: no figure is then called per step."""
+        return "window" if all(step.device.windows == "none" for step in self.steps) else "step"
+
+    def worded(self, text: str) -> str:
+        """A text about figures per step as it reads for this trace."""
+        return text if self.word == "step" else text.replace(" per step", " in the window")
+
     def known(self, name: str) -> Any:
         """A part of the analysis that compares ranks; empty where it could not speak."""
         return getattr(self.analysis, name, None) or ()

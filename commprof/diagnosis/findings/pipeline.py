@@ -33,7 +33,7 @@ def pipeline_bubble(ground: Ground) -> Iterator[Case]:
         "Pipeline bubble: stages wait for their micro-batches",
         claim,
         (
-            "More micro-batches per step (smaller ones cost efficiency, more of them memory), interleaved stages (more "
+            "More micro-batches (smaller ones cost efficiency, more of them memory), interleaved stages (more "
             "messages) or a zero-bubble schedule (memory).",
             "Even out the stages: the longest one sets the pace of all.",
         ),

@@ -63,7 +63,7 @@ def tiny_messages(ground: Ground) -> Iterator[Case]:
         yield from _small(ground, rows, "tiny-messages", "Many tiny messages: latency decides, not bandwidth", (
             "Join them: bucket small tensors into one call (flatten, all_reduce_coalesced, larger DDP or FSDP units), "
             "or send "
-            "them once per several steps; larger units cost memory.",
+            "them in every n-th step only; larger units cost memory.",
         ))  # fmt: skip
 
 

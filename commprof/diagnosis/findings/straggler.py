@@ -7,9 +7,12 @@ from collections.abc import Iterator
 import numpy as np
 
 from commprof.analysis.combine import ranks_text
+from commprof.analysis.model import Analysis
+from commprof.analysis.stragglers import Straggler
 from commprof.diagnosis.findings.case import Case, Claim, steps_of
 from commprof.diagnosis.ground import Ground
 from commprof.diagnosis.model import Evidence
+from commprof.intervals import Int64Array
 
 _WHY = {
     "slow-device": ("its device runs the same kernels slower", (
@@ -45,52 +48,63 @@ _WHY = {
 
 def straggler(ground: Ground) -> Iterator[Case]:
     """Exposed waiting for ranks, hosts or stages that are named as late; the largest charge first."""
-    rows = sorted(ground.known("stragglers"), key=lambda row: -row.charged_ns_per_step)
+    rows = sorted(ground.known("stragglers"), key=lambda row: -row.charged_per_step)
+    if not rows:
+        return
+    late = _root_of(ground)
     for row in rows:
-        late = _ranks(ground, row)
-        waits = (ground.exposed.last_rank >= 0) if late is None else np.isin(ground.exposed.last_rank, late)
-        if not (waits & (ground.exposed.wait > 0)).any():
+        mine = (late >= 0) if row.kind == "rotating" else np.isin(late, row.members)
+        if not (mine & (ground.exposed.wait > 0)).any():
             continue
         why, advice = _WHY.get(row.cause, _WHY["unknown"])
         yield Case(
             "straggler",
-            _title(row, late, why),
-            Claim(wait=np.where(waits, ground.exposed.wait, 0)),
+            _title(row, why),
+            Claim(wait=np.where(mine, ground.exposed.wait, 0)),
             advice,
             (
-                Evidence("charged to it per step, mean over the ranks", row.charged_ns_per_step, "ns"),
-                Evidence("last to arrive", row.last_share, "share of matched calls"),
-                Evidence("kind", row.kind, ""),
-                *(Evidence("seen", text, "") for text in list(row.evidence)[:4]),
+                Evidence("charged per step, mean over the ranks of the job", row.charged_per_step, "ns"),
+                Evidence("how often", row.kind, ""),
+                *(Evidence(what, value, unit) for what, value, unit in row.evidence[:5]),
             ),
-            cause=row.cause, ranks=tuple(late or ()), steps=steps_of(ground, waits),
-            group_id=ground.one_group(waits), calls=ground.calls_in(waits),
+            cause=row.cause, ranks=() if row.kind == "rotating" else tuple(row.members), steps=steps_of(ground, mine),
+            group_id=ground.one_group(mine), calls=ground.calls_in(mine),
         )  # fmt: skip
 
 
-def _ranks(ground: Ground, row: object) -> list[int] | None:
-    """Ranks that the row names; ``None`` for a pause that goes round."""
-    rank, host = getattr(row, "rank", None), getattr(row, "host", None)
-    members = list(getattr(row, "ranks", ()) or ())
-    if rank is not None:
-        return [rank]
-    if members:
-        return members
-    if host is not None:
-        hosts = {r.rank: r.file.host for r in ground.analysis.ranks}
-        return [number for number, name in hosts.items() if name == host]
-    return None
+def _root_of(ground: Ground) -> Int64Array:
+    """For every exposed row the rank with which the lateness that it waited for began, -1 where nobody is charged."""
+    root = roots(ground.analysis)
+    if root is None:
+        return ground.exposed.last_rank
+    match = ground.exposed.match
+    return np.where(match >= 0, root[match], -1)
 
 
-def _title(row: object, late: list[int] | None, why: str) -> str:
-    if late is None:
-        return (
-            "Ranks take turns at being late: a pause on the CPU that goes round (garbage collection or CPU contention?)"
-        )
-    host = getattr(row, "host", None)
-    who = (
-        f"Host {host}"
-        if getattr(row, "rank", None) is None and host
-        else f"Rank{'s' if len(late) > 1 else ''} {ranks_text(late)}"
-    )
-    return f"{who} {'make' if len(late) > 1 and not host else 'makes'} the others wait: {why}"
+def roots(analysis: Analysis) -> Int64Array | None:
+    """For every match the rank with which the lateness in it began, -1 where nobody is charged; shape ``(matches,)``.
+
+    A rank that came late because it waited for another one passes the charge on (``charges.way``).
+    """
+    charges = getattr(analysis, "charges", None)
+    if charges is None or not len(charges.late):
+        return None
+    root = np.where(charges.charge > 0, charges.late, -1)
+    for start in charges.way:
+        at, seen = start, {start}
+        while (after := charges.way.get(at, -1)) >= 0 and after not in seen:
+            seen.add(after)
+            at = after
+        root[start] = charges.late[at] if charges.charge[start] > 0 else -1
+    numbers = np.array([rank.rank for rank in analysis.ranks], np.int64)
+    return np.where(root >= 0, numbers[root], -1)
+
+
+def _title(row: Straggler, why: str) -> str:
+    if row.kind == "rotating":
+        return "Ranks take turns at being late: a pause on the CPU that goes round the ranks"
+    if row.rank is not None or len(row.members) == 1:
+        return f"Rank {row.members[0] if row.rank is None else row.rank} makes the others wait: {why}"
+    if row.host is not None and row.role is None:
+        return f"Host {row.host} makes the others wait: {why}"
+    return f"{row.role or 'Ranks'} (ranks {ranks_text(row.members)}) makes the others wait: {why}"
