@@ -1,0 +1,165 @@
+"""The verdict in words: what is the bottleneck, what would come back, and where it sits."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+
+import numpy as np
+
+from commprof.analysis.combine import ranks_text
+from commprof.analysis.model import Analysis
+from commprof.analysis.steps import units
+from commprof.analysis.stragglers import Straggler
+from commprof.diagnosis.totals import Totals
+from commprof.diagnosis.waiting import Lost
+from commprof.trace.operations import OPERATIONS
+from commprof.units import format_ns, format_share
+
+
+def base_of(analysis: Analysis) -> str:
+    """What shares are of: step time, or the window where the trace marks no steps."""
+    return "step time" if step_word(analysis) == "step" else "window"
+
+
+def step_word(analysis: Analysis) -> str:
+    """``step`` where the trace marks steps, ``window`` where it does not."""
+    return "window" if all(rank.devices[0].windows == "none" for rank in analysis.ranks) else "step"
+
+
+def summary_of(analysis: Analysis, totals: Totals, lost: Lost, bottleneck: str, communicates: bool) -> str:
+    """The verdict in one sentence."""
+    of = f"of {base_of(analysis)}"
+    exposed, idle = (format_share(totals.share(ns)) for ns in (totals.exposed_comm, totals.idle))
+    if not communicates:
+        return f"No communication found: the device computes {format_share(totals.share(totals.compute))} {of}."
+    if bottleneck in ("communication", "straggler", "pipeline", "imbalance"):
+        return _blamed(analysis, totals, lost, bottleneck)
+    if bottleneck == "compute":
+        return (
+            f"Communication is not the bottleneck: {exposed} {of} is exposed communication; "
+            "the device is busy computing."
+        )
+    if bottleneck == "input":
+        waited = format_share(totals.share(lost.input))
+        return (
+            f"Communication is not the bottleneck: the device idles {idle} {of}, {waited} {of} while the loop waits "
+            "for "
+            f"its input; exposed communication is {exposed} {of}."
+        )
+    if bottleneck == "host":
+        late = format_share(totals.share(totals.host))
+        also = f", and {late} {of} is communication that ran while the host was late" if totals.host else ""
+        return (
+            f"Communication is not the bottleneck: the device idles {idle} {of}{also}; "
+            f"exposed communication is {exposed} {of}."
+        )
+    if bottleneck == "copy":
+        return f"Copies are the bottleneck: {format_share(totals.share(totals.exposed_copy))} {of} is exposed copies."
+    return f"No single bottleneck: idle time and copies weigh about the same; exposed communication is {exposed} {of}."
+
+
+def _blamed(analysis: Analysis, totals: Totals, lost: Lost, bottleneck: str) -> str:
+    """The sentence where time that communication can be blamed for decides."""
+    of = f"of {base_of(analysis)}"
+    exposed = format_share(totals.share(totals.exposed_comm))
+    if bottleneck == "straggler":
+        late = format_share(totals.share(lost.late))
+        return (
+            f"Late ranks are the bottleneck: the others wait for {_late(analysis)} during {late} {of}, mean over ranks."
+        )
+    if bottleneck == "pipeline":
+        bubble = format_share(totals.share(lost.bubble))
+        return f"The pipeline is the bottleneck: its bubble takes {bubble} {of}, mean over ranks."
+    if bottleneck == "imbalance":
+        uneven = format_share(totals.share(lost.uneven))
+        return f"Unequal work is the bottleneck: ranks wait {uneven} {of} for those with more to do or to send."
+    waiting = "waiting for peers included"
+    if lost.waiting is not None:
+        waiting = f"{format_share(totals.share(lost.waiting))} {of} of it waiting for peers"
+    return f"Communication is the bottleneck: {exposed} {of} goes to communication ({waiting}) that nothing hides."
+
+
+def _late(analysis: Analysis) -> str:
+    """Who is late, in words."""
+    named: Sequence[Straggler] = [
+        row for row in getattr(analysis, "stragglers", None) or () if row.cause != "more-work"
+    ]
+    if not named or named[0].kind == "rotating":
+        return "a different rank in every step"
+    first = named[0]
+    more = f" and {len(named) - 1} more" if len(named) > 1 else ""
+    if first.rank is not None:
+        return f"rank {first.rank}{more}"
+    if first.host is not None and first.role is None:
+        return f"host {first.host}{more}"
+    return f"ranks {ranks_text(first.members)}{more}"
+
+
+def gain_of(analysis: Analysis, totals: Totals) -> str:
+    """What would come back if all communication were hidden: a bound."""
+    word = step_word(analysis)
+    per = totals.duration // totals.count
+    gain = totals.blocking // totals.count
+    of = "of step time" if word == "step" else "of window"
+    each = "per step " if word == "step" else ""
+    sentence = (
+        f"At most {format_ns(gain)} {each}({format_share(totals.share(totals.blocking))} {of}) would come back if all "
+        f"communication were hidden: {format_ns(per)} would become {format_ns(per - gain)}."
+    )
+    if totals.blocking < totals.exposed_comm:
+        sentence += " Exposed communication during which the host had launched nothing else is not counted."
+    return sentence
+
+
+def where_of(analysis: Analysis) -> str | None:
+    """The operation and the kind of group with the most exposed time, in the steps that the verdict is about."""
+    exposed: Counter[tuple[str, str]] = Counter()
+    count: Counter[tuple[str, str]] = Counter()
+    members: dict[tuple[str, str], set[int]] = defaultdict(set)
+    for rank, groups in zip(analysis.ranks, analysis.group_of, strict=True):
+        calls, shares = rank.calls, rank.shares
+        chosen = {
+            name for device in rank.devices for unit in units(device, rank.optimizer_marks) for name in unit.names
+        }
+        wanted = np.array([name in chosen for name in shares.step_names], np.bool_)
+        parts = wanted[shares.part_step]
+        ns = np.zeros(len(calls), np.int64)
+        np.add.at(ns, shares.part_call[parts], shares.part_ns[parts])
+        for operation, group in sorted(set(zip(calls.operation.tolist(), calls.group.tolist(), strict=True))):
+            mine = (calls.operation == operation) & (calls.group == group) & ~calls.fused
+            active = mine & np.isin(np.arange(len(calls)), shares.part_call[parts])
+            where = -1 if group < 0 else groups[group]
+            key = (OPERATIONS[operation], _kind_of_group(analysis, where))
+            exposed[key] += int(ns[mine].sum())
+            count[key] += int(active.sum())
+            members[key].add(where)
+    total = exposed.total()
+    if not total:
+        return None
+    key, most = min(exposed.items(), key=lambda item: (-item[1], item[0]))
+    number = f"{count[key]} {'call' if count[key] == 1 else 'calls'}"
+    return (
+        f"{format_share(most / total)} of exposed communication sits in {key[0].replace('_', '-')} "
+        f"{_group_text(analysis, members[key], key[1])}({number})."
+    )
+
+
+def _kind_of_group(analysis: Analysis, group: int) -> str:
+    """What groups of one purpose have in common: their description, else their name."""
+    if group < 0:
+        return ""
+    facts = analysis.groups[group]
+    return facts.description or facts.name or ""
+
+
+def _group_text(analysis: Analysis, groups: set[int], kind: str) -> str:
+    if analysis.group_assumed:
+        return ""
+    if groups == {-1}:
+        return "of an unknown group "
+    if len(groups) > 1:
+        return f"of the {len(groups)} groups {kind} "
+    facts = analysis.groups[next(iter(groups))]
+    members = f", ranks {ranks_text(facts.ranks)}" if facts.ranks else ""
+    return f"of group {kind}{members} "
