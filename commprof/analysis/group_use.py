@@ -32,6 +32,8 @@ _PART = 0.1
 """An operation with less than this share of the bytes of its kind is a side effect, not the purpose."""
 _EARLY = 0.12
 _FEW_BYTES = 4096
+_LEAST_PASSES = 4
+"""A ring of two passes keys and values in each of several layers; fewer calls may be a pipeline of one microbatch."""
 
 
 @dataclass(slots=True, eq=False)
@@ -144,7 +146,8 @@ def _in_a_circle(use: GroupUse, messages: NDArray[np.bool_]) -> bool:
     """Whether a member always sends to one neighbour and receives from another, as ring attention does.
 
     In a pipeline a stage receives from the side it sent to once gradients come back. Between two ranks the sides do
-    not tell: then a member of a ring sends and receives equally often in the forward pass, a stage does not.
+    not tell: then a member of a ring sends whenever it receives, while the first stage sends ahead and the last one
+    receives first.
     """
     sends, receives = messages & use.of("send"), messages & use.of("recv")
     to, of = set(use.peer[sends].tolist()), set(use.peer[receives].tolist())
@@ -154,8 +157,10 @@ def _in_a_circle(use: GroupUse, messages: NDArray[np.bool_]) -> bool:
         return True
     if use.facts.size != 2:
         return False
-    forward = use.phase == _FORWARD
-    return bool((sends & forward).any()) and int((sends & forward).sum()) == int((receives & forward).sum())
+    both = sends[sends | receives]
+    if len(both) % 2 or len(both) < 2 * _LEAST_PASSES * use.units or not both[0]:
+        return False
+    return bool((both[::2] != both[1::2]).all())
 
 
 def _collective(use: GroupUse) -> str | None:

@@ -146,7 +146,15 @@ def _model_parts(case: _Case) -> list[Part]:
     stages = case.with_role("pp")
     if stages:
         formula = "b s h each way per microbatch, boundary and model chunk, at both ends"
-        parts.append(_part(case, "pp", "pp", stages, volumes.messages(case.moves(stages), formula)))
+        parts.append(
+            _part(
+                case,
+                "pp",
+                "pp",
+                stages,
+                volumes.messages(case.moves(stages), formula, volumes.pipeline_messages(case.manifests)),
+            )
+        )
     experts = case.with_role("ep")
     if experts:
         moves = case.moves(experts, lambda name: _serves(case, experts, name, "ep"))
@@ -294,22 +302,23 @@ def _sharded(case: _Case, kind: str, groups: list[int], by_purpose: Mapping[str,
         )
         degree = size * other.facts.size if size and other.facts.size else None
         return Part(kind, "hsdp", degree, _known(groups), volume, why)
-    volume = volumes.sharded(moves, None, passes, case.manifests)
-    name, why_name = _sharded_name(case, own)
+    name, why_name, kept = _sharded_name(case, own)
+    volume = volumes.sharded(moves, None, passes, case.manifests, kept=kept)
     return Part(kind, name, size, _known(groups), volume, (f"{name}: {operations_text(use)}", why_name))
 
 
-def _sharded_name(case: _Case, moves: Moves) -> tuple[str, str]:
+def _sharded_name(case: _Case, moves: Moves) -> tuple[str, str, bool]:
+    """Name, why, and whether parameters stay gathered between the passes by intent."""
     gathers = moves.of("all_gather")
     backward = moves.size(gathers & moves.phase(_BACKWARD))
     if not case.marks.has("fsdp"):
         case.alternatives["zero3"] = ("fsdp", "zero3")
-        return "zero3", "no range of FSDP is in the trace; FSDP moves the same bytes"
+        return "zero3", "no range of FSDP is in the trace; FSDP moves the same bytes", False
     if moves.size(gathers) and backward < 0.1 * moves.size(gathers):
         case.alternatives["fsdp"] = ("fsdp", "zero2")
-        return "fsdp", "parameters are not gathered again in the backward pass: the bytes of ZeRO-2"
+        return "fsdp", "parameters are not gathered again in the backward pass: the bytes of ZeRO-2", True
     case.alternatives["fsdp"] = ("fsdp", "zero3")
-    return "fsdp", "the program marks ranges of FSDP; ZeRO-3 moves the same bytes"
+    return "fsdp", "the program marks ranges of FSDP; ZeRO-3 moves the same bytes", False
 
 
 def _rest(case: _Case) -> list[Part]:

@@ -201,13 +201,17 @@ def partitioned(moves: Moves, manifests: Sequence[Manifest]) -> Volume:
     return moves.volume(formula, expected, assumed, [*differences, *moves.others(reduced | spread)])
 
 
-def sharded(moves: Moves, replicas: Moves | None, repeated: int, manifests: Sequence[Manifest]) -> Volume:
-    """FSDP, ZeRO-3 and, with ``replicas`` (the rows of all groups in ``moves``, too), HSDP."""
+def sharded(
+    moves: Moves, replicas: Moves | None, repeated: int, manifests: Sequence[Manifest], *, kept: bool = False
+) -> Volume:
+    """FSDP, ZeRO-3 and, with ``replicas`` (the rows of all groups in ``moves``, too), HSDP.
+
+    ``kept``: parameters stay gathered from the forward to the backward pass by intent.
+    """
     ring = bus_factor("all_gather", moves.members) or 0.0
     gathers, scatters = moves.of("all_gather"), moves.of("reduce_scatter")
     backward = gathers & moves.phase(_BACKWARD)
-    forward = gathers & ~backward & ~moves.phase(_OPTIMIZER)
-    again = moves.size(backward) >= 0.1 * moves.size(forward)
+    forward = gathers & ~backward  # small ones that are never let go are gathered once after the optimizer
     bp, bg = moves.width(gathers), moves.width(scatters)
     if not bp or not bg or not moves.size(forward):
         return moves.volume("(N-1)/N P (2 bp + bg)")
@@ -215,7 +219,7 @@ def sharded(moves: Moves, replicas: Moves | None, repeated: int, manifests: Sequ
     once = moves.size(forward) / bp  # m P, as the forward passes show it
     passes = max(1, round(once / known)) if known else repeated
     parameters = once / passes if known is None else known
-    times = 2 if again else 1
+    times = 1 if kept else 2
     total = passes * parameters
     expected = ring * total * (times * bp + bg)
     differences = [
@@ -224,7 +228,7 @@ def sharded(moves: Moves, replicas: Moves | None, repeated: int, manifests: Sequ
         ("padding of shards (backward)", (times - 1) * (moves.moved(forward) - ring * total * bp)),
         ("gradients padded or not reduced", moves.moved(scatters) - ring * total * bg),
     ]
-    formula = f"(N-1)/N P ({'2 bp' if again else 'bp'} + bg)"
+    formula = f"(N-1)/N P ({'bp' if kept else '2 bp'} + bg)"
     booked = forward | backward | scatters
     if replicas is not None:
         reduced = moves.of("all_reduce") & moves.floating() & moves.phase(_BACKWARD, -1)
@@ -232,7 +236,7 @@ def sharded(moves: Moves, replicas: Moves | None, repeated: int, manifests: Sequ
         share = both * total / moves.members * width
         expected += share
         differences.append(("padding of replicated shards", moves.moved(reduced) - share))
-        formula = f"(S-1)/S P ({'2 bp' if again else 'bp'} + bg) + 2 (R-1)/R P/S bg"
+        formula = f"(S-1)/S P ({'bp' if kept else '2 bp'} + bg) + 2 (R-1)/R P/S bg"
         booked |= reduced
     if passes > 1:
         formula = f"m times {formula}, m = {passes}"
@@ -288,21 +292,24 @@ def sequence(moves: Moves) -> Volume:
     return moves.volume(formula, 10 * layers * one, assumed, [*differences, *moves.others(activations)])
 
 
-def messages(moves: Moves, formula: str) -> Volume:
-    """Pipelines and rings: equal messages, counted at both ends."""
+def messages(moves: Moves, formula: str, known: float | None = None) -> Volume:
+    """Pipelines and rings: equal messages, counted at both ends; ``known`` is how many a rank has per step."""
     sent = moves.of("send", "recv", "send_recv")
     usual = moves.usual_size(sent)
     if not usual:
         return moves.volume(formula)
-    calls = moves.calls(sent & moves.sized(usual))
-    assumed = f"messages of {usual} B, {calls:g} per rank and step, each counted where it is sent and where it arrives"
-    return moves.volume(formula, calls * usual, assumed, moves.others(sent & moves.sized(usual)))
+    equal = sent & moves.sized(usual)
+    calls = moves.calls(equal) if known is None else known
+    counted = "" if known is None else " by the stages and microbatches of the capture"
+    assumed = f"messages of {usual} B, {calls:g} per rank and step{counted}, each where it is sent and where it arrives"
+    differences = [("messages beyond the schedule", (moves.calls(equal) - calls) * usual), *moves.others(equal)]
+    return moves.volume(formula, calls * usual, assumed, differences)
 
 
 def exchange(moves: Moves, formula: str | None) -> Volume:
     """All-to-alls of experts: four per layer and microbatch that move tokens, others that only count them."""
     calls = moves.of("all_to_all")
-    tokens = calls & (moves.traffic.size[moves.rows] * 16 >= moves.usual_size(calls)) & moves.floating()
+    tokens = calls & moves.floating()
     if not moves.size(tokens) or formula is None:
         return moves.volume()
     expected = (bus_factor("all_to_all", moves.members) or 0.0) * moves.size(tokens)
@@ -314,6 +321,21 @@ def exchange(moves: Moves, formula: str | None) -> Volume:
     counts = calls & ~tokens
     differences = [("numbers of tokens", moves.moved(counts)), *moves.others(calls)]
     return moves.volume(formula, expected, assumed, differences)
+
+
+def pipeline_messages(manifests: Sequence[Manifest]) -> float | None:
+    """Messages per rank and step of a pipeline, mean over ranks: each boundary carries every microbatch both ways."""
+    found = {
+        (stage.stages, manifest.pipeline.microbatches)
+        for manifest in manifests
+        if manifest.pipeline is not None and manifest.pipeline.microbatches
+        for stage in manifest.pipeline.stages
+    }
+    if len(found) != 1:
+        return None
+    stages, microbatches = found.pop()
+    chunks = sum(len(manifest.pipeline.stages) for manifest in manifests if manifest.pipeline) / len(manifests)
+    return 4 * (microbatches or 0) * (stages - 1) * chunks / stages
 
 
 def _ddp_bytes(manifests: Sequence[Manifest]) -> float | None:
