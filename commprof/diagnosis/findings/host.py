@@ -208,11 +208,8 @@ def overlap_contention(ground: Ground) -> Iterator[Case]:
         ),
         (
             Evidence("overlap cost per step", cost, "ns"),
-            *(
-                Evidence(f"{row.kernel[:80]}: beside communication", row.mean_beside, "ns")
-                for row in kernels
-            ),
-            *(Evidence(f"{row.kernel[:80]}: alone", row.mean_alone, "ns") for row in kernels),
+            *(Evidence(f"{row.kernel[:80]}: more per call", row.cost // row.calls_beside, "ns") for row in kernels),
+            *(Evidence(f"{row.kernel[:80]}: alone", row.ns_alone // row.calls_alone, "ns") for row in kernels),
         ),
         ranks=(rank,), nothing_back=True, cost_ns=cost, most="info",
     )  # fmt: skip

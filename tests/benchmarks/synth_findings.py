@@ -1,0 +1,223 @@
+"""Findings against the simulator: is the injected fault named, and would its removal give back what was promised?
+
+    python -m tests.benchmarks.synth_findings --scenarios 300 --without 100 --two 40
+
+Every scenario is simulated with and without its fault, so that its cost is known. A finding counts as in the program
+where it is structural (tensor-parallel exposure, pipeline bubble, tail bucket) or where the same run without the fault has
+it too, at no less than half its size. Writes ``reports/records/synth-findings.md``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import tempfile
+from collections import Counter, defaultdict
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import commprof
+from commprof.diagnosis.model import Diagnosis, Finding
+from commprof.synth import Scenario, write_run
+from commprof.synth.sampling import PROGRAM_NAMES, REGIMES, possible_faults, random_fault, random_scenario
+
+RECORD = Path(__file__).parents[2] / "reports" / "records" / "synth-findings.md"
+ACCUSING = {
+    "straggler", "slow-link", "low-bandwidth", "network-intermittent", "input-bound", "tp-across-hosts", "
+    ""blocking-wait",
+    "ddp-no-overlap", "bucket-too-large", "compiled-backward", "reduction-alternates",
+}  # fmt: skip
+"""Findings that name a fault; the others may be what the program or the cost of its launches is like."""
+
+
+@dataclass
+class Outcome:
+    """One scenario: what was injected, what it costs, and what was found (ids in the order of the report)."""
+
+    scenario: Scenario
+    seed: int
+    regime: str
+    step_ns: int = 0
+    cost: dict[str, float] = field(default_factory=dict)
+    expected: dict[str, list[str]] = field(default_factory=dict)
+    found: list[Finding] = field(default_factory=list)
+    ranked: list[str] = field(default_factory=list)
+    lost_ns: int = 0
+    overlap_cost_ns: int = 0
+    verdict: str = ""
+
+    def gain(self, kind: str) -> int:
+        """What the step loses when the fault goes, nanoseconds."""
+        return round(self.cost[kind] * self.step_ns)
+
+    def promise(self, kind: str) -> int:
+        """What the findings of a fault promise to give back."""
+        return sum(f.recoverable_ns or 0 for f in self.found if f.id in self.expected[kind])
+
+    def place(self, kind: str) -> int | None:
+        """Place of the first finding of a fault among those that are not in the program, from 1."""
+        places = [index for index, name in enumerate(self.ranked, 1) if name in self.expected[kind]]
+        return places[0] if places else None
+
+
+def draw(seed: int, kind: str) -> tuple[Scenario, str]:
+    """Scenario ``seed``: programs and regimes in turn, every second with the real model; ``kind``: one, none or two."""
+    regime = REGIMES[seed // 3 % 3]
+    scenario = random_scenario(
+        seed, program=PROGRAM_NAMES[seed % len(PROGRAM_NAMES)], regime=regime, real=seed % 2 == 1, steps=4
+    )
+    kinds = possible_faults(scenario)
+    if kind == "none":
+        return scenario, regime
+    first = kinds[seed // 7 % len(kinds)]
+    faults = [random_fault(scenario, seed, kind=first)]
+    if kind == "two":
+        others = [name for name in kinds if name != first and {name, first} != {"tiny-buckets", "huge-bucket"}]
+        faults.append(random_fault(scenario, seed + 1, kind=others[seed // 11 % len(others)]))
+    return replace(scenario, faults=tuple(faults)), regime
+
+
+def examine(scenario: Scenario, seed: int, folder: Path, *, causes: bool) -> tuple[Diagnosis, Any, dict[str, Any]]:
+    """Simulate, analyse and judge."""
+    written = write_run(scenario, folder, seed=seed, causes=causes, calls=False)
+    analysis = commprof.analyze(written.folder, jobs=1)
+    return commprof.diagnose(analysis), analysis, json.loads(written.truth.read_text())
+
+
+def run_one(seed: int, kind: str) -> Outcome:
+    """One scenario from simulation to ranked findings."""
+    scenario, regime = draw(seed, kind)
+    out = Outcome(scenario, seed, regime)
+    with tempfile.TemporaryDirectory() as folder:
+        diagnosis, _, truth = examine(scenario, seed, Path(folder) / "run", causes=kind != "none")
+        out.found = list(diagnosis.findings)
+        out.verdict = diagnosis.verdict.bottleneck
+        if diagnosis.accounting is not None:
+            parts = {part.name: part for part in diagnosis.accounting.parts}
+            lost = diagnosis.accounting.duration_ns - parts["compute"].ns
+            out.lost_ns = lost // diagnosis.accounting.steps
+        out.overlap_cost_ns = sum(
+            round(entry.value) for f in out.found if f.id == "overlap-contention" for entry in f.evidence[:1]
+        )
+        if kind == "none":
+            return out
+        out.step_ns = truth["step_ns"]
+        for fault in truth["faults"]:
+            out.expected[fault["kind"]] = fault["findings"]
+            out.cost[fault["kind"]] = 1 - truth["step_ns_without"][fault["kind"]] / truth["step_ns"]
+        wanted = {name for names in out.expected.values() for name in names}
+        named = [f for f in out.found if (f.severity != "info" or f.id == "profiler-start") and not f.structural]
+        named += [f for f in out.found if f.structural and f.id in wanted and f.severity != "info"]
+        named.sort(key=lambda f: out.found.index(f))
+        if named and named[0].id not in wanted:
+            plain, _, _ = examine(scenario.without(*out.cost), seed, Path(folder) / "plain", causes=False)
+            before = {f.id: f.charged_ns or 0 for f in plain.findings}
+            named = [f for f in named if f.id in wanted or before.get(f.id, -1) < (f.charged_ns or 0) / 2]
+        out.ranked = [f.id for f in named]
+    return out
+
+
+def report(outcomes: dict[str, list[Outcome]]) -> str:
+    """The result as Markdown."""
+    lines = ["# Findings against injected faults", "", "Remade by `python -m tests.benchmarks.synth_findings`.", ""]
+    one = [(o, k) for o in outcomes["one"] for k in o.cost]
+    large = [(o, k) for o, k in one if o.cost[k] >= 0.05]
+    middle = [(o, k) for o, k in one if 0.02 <= o.cost[k] < 0.05]
+    lines += ["| mark | asked | measured |", "| --- | --- | --- |"]
+    lines.append(_mark("fault of 5 % of the step or more is the first finding that is not in the program", "95 %",
+                       [o.place(k) == 1 for o, k in large]))  # fmt: skip
+    lines.append(_mark("fault of 2 to 5 % is among the first three", "90 %",
+                       [(o.place(k) or 9) <= 3 for o, k in middle]))  # fmt: skip
+    lines.append(_mark("no fault: no finding above info names one", "99 %",
+                       [not accused(o) for o in outcomes["none"]]))  # fmt: skip
+    two = [o for o in outcomes["two"] if o.cost and min(o.cost.values()) >= 0.02]
+    lines.append(_mark("two faults of 2 % or more, both among the first three", "90 %",
+                       [all((o.place(k) or 9) <= 3 for k in o.cost) for o in two]))  # fmt: skip
+    every = [o for group in outcomes.values() for o in group]
+    lines.append(_mark("recoverable time within exposed and idle time of the reference rank", "100 %",
+                       [sum(f.recoverable_ns or 0 for f in o.found) <= o.lost_ns + len(o.found) for o in every]))  # fmt: skip
+    named = [(o, k) for o, k in large if o.place(k) is not None and k != "profiler-start"]
+    lines += [_promise("promise against gain, median", "within 10 %", named)]
+    lines += [
+        _promise("the same, host-bound scenarios", "within 20 %", [(o, k) for o, k in named if o.regime == "host"])
+    ]
+    lines.append(_mark("promise and overlap cost an upper bound within 2 %", "95 %",
+                       [o.promise(k) + o.overlap_cost_ns >= 0.98 * o.gain(k) for o, k in named]))  # fmt: skip
+    lines += ["", *_matrix(large, "Faults of 5 % or more"), "", *_matrix(middle, "Faults of 2 to 5 %"), ""]
+    wrong = [f"{o.scenario.name} ({o.seed}): {', '.join(accused(o))}" for o in outcomes["none"] if accused(o)]
+    if wrong:
+        lines += ["Accused without a fault: " + "; ".join(wrong) + ".", ""]
+    return "\n".join(lines)
+
+
+def accused(outcome: Outcome) -> list[str]:
+    """Findings above info that name a fault."""
+    return [f.id for f in outcome.found if f.severity != "info" and f.id in ACCUSING]
+
+
+def _mark(what: str, asked: str, good: list[bool]) -> str:
+    share = f"{100 * sum(good) / len(good):.1f} % ({sum(good)} of {len(good)})" if good else "none drawn"
+    return f"| {what} | {asked} | {share} |"
+
+
+def _promise(what: str, asked: str, pairs: list[tuple[Outcome, str]]) -> str:
+    errors = [abs(o.promise(k) / o.gain(k) - 1) for o, k in pairs if o.gain(k) > 0]
+    median = f"{100 * statistics.median(errors):.1f} % over {len(errors)}" if errors else "none drawn"
+    return f"| {what} | {asked} | {median} |"
+
+
+def _matrix(pairs: list[tuple[Outcome, str]], title: str) -> list[str]:
+    """Rows: injected; columns: the first finding that is not in the program."""
+    rows: dict[str, Counter[str]] = defaultdict(Counter)
+    for outcome, kind in pairs:
+        first = outcome.ranked[0] if outcome.ranked else "nothing"
+        rows[kind][("**" + first + "**") if first in outcome.expected[kind] else first] += 1
+    lines = [f"## {title}", "", "| injected | first finding (bold: the fault) |", "| --- | --- |"]
+    lines += [
+        f"| {kind} | {', '.join(f'{name} {n}' for name, n in counts.most_common())} |"
+        for kind, counts in sorted(rows.items())
+    ]
+    return lines
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    for name, number in (("scenarios", 300), ("without", 100), ("two", 40)):
+        parser.add_argument(f"--{name}", type=int, default=number)
+    parser.add_argument("--first", type=int, default=0)
+    parser.add_argument("--no-record", action="store_true")
+    options = parser.parse_args()
+    outcomes: dict[str, list[Outcome]] = {"one": [], "none": [], "two": []}
+    for kind, count in (("one", options.scenarios), ("none", options.without), ("two", options.two)):
+        for seed in range(options.first, options.first + count):
+            outcome = run_one(seed, kind)
+            outcomes[kind].append(outcome)
+            _tell(outcome, kind)
+    text = report(outcomes)
+    if options.no_record:
+        print(text)
+    else:
+        RECORD.write_text(text, encoding="utf-8")
+    return 0
+
+
+def _tell(outcome: Outcome, kind: str) -> None:
+    """A line for every scenario that did not come out as it should."""
+    bad = (
+        accused(outcome)
+        if kind == "none"
+        else [k for k in outcome.cost if outcome.cost[k] >= 0.02 and outcome.place(k) != 1]
+    )
+    if bad:
+        costs = ", ".join(f"{k} {100 * c:.1f} %" for k, c in outcome.cost.items())
+        found = ", ".join(f"{f.id} {100 * (f.share_of_step or 0):.1f}" for f in outcome.found[:5])
+        print(
+            f"{kind} {outcome.seed} {outcome.scenario.name} {outcome.regime}: {costs} | {found} | {outcome.ranked}",
+            flush=True,
+        )
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
