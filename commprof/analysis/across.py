@@ -12,6 +12,7 @@ from commprof.analysis.matching import match_calls
 from commprof.analysis.model import Analysis
 from commprof.analysis.parallelism import find_parallelism
 from commprof.analysis.peer_waits import refine_with_waits
+from commprof.analysis.pipeline import find_pipeline
 from commprof.analysis.waiting import call_waits, match_times
 
 
@@ -42,5 +43,6 @@ def across(analysis: Analysis, options: AnalysisOptions) -> None:
     analysis.clocks = align_clocks(analysis.matching, [hosts.get(rank.rank) for rank in analysis.ranks])
     analysis.times = match_times(analysis, analysis.matching, analysis.clocks)
     analysis.waiting = call_waits(analysis, analysis.matching, analysis.times)
+    analysis.pipeline = find_pipeline(analysis)
     refine_with_waits(analysis)
     analysis.bandwidth = find_bandwidth(analysis, analysis.waiting, hosts, analysis.hardware)

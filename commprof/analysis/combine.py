@@ -15,7 +15,7 @@ from commprof.trace.model import GroupFacts
 from commprof.units import format_ns
 
 _NOT_BUILT = (
-    "stragglers", "imbalance", "pipeline",
+    "stragglers", "imbalance",
     "bounds", "whatif", "checks", "findings",
 )  # fmt: skip
 

@@ -47,12 +47,9 @@ def find_idle(scene: Scene, places: CallPlaces, syncs: Syncs) -> list[IdleTime]:
 
 
 def idle_of(device: DeviceScene) -> IntervalSet:
-    """Instants without any work between the first and the last of a device."""
+    """Instants without any work on a device."""
     work = device.work
-    busy = work.compute | work.comm | work.copy
-    first = min([int(busy.starts[0]), *device.start.tolist()])
-    last = max([int(busy.ends[-1]), *device.end.tolist()])
-    return busy.complement().clip(first, last)
+    return (work.compute | work.comm | work.copy).complement()
 
 
 def _of_device(

@@ -24,7 +24,9 @@ if TYPE_CHECKING:
     from commprof.analysis.clocks import Clocks
     from commprof.analysis.hardware_table import Hardware
     from commprof.analysis.matching import Matching
+    from commprof.analysis.pipeline import Pipeline
     from commprof.analysis.roles import Role
+    from commprof.analysis.stage_facts import StageFacts
     from commprof.analysis.strategy import Strategy
     from commprof.analysis.waiting import CallWaits, MatchTimes
 
@@ -173,6 +175,8 @@ class RankAnalysis:
     idle: list[IdleTime] = field(default_factory=list)
     units: list[Unit] = field(default_factory=list)
     contention: list[Contention] = field(default_factory=list)
+    stage: StageFacts | None = None
+    """What the bubble is measured from; ``None`` for a rank that exchanges no messages."""
     behaviour: Behaviour | None = None
 
     @property
@@ -219,6 +223,7 @@ class Analysis:
     bandwidth: dict[tuple[int, str], GroupBandwidth] = field(default_factory=dict)
     """By index of the group and operation."""
     strategy: Strategy | None = None
+    pipeline: Pipeline | None = None
 
     @property
     def origin_ns(self) -> int:

@@ -131,6 +131,7 @@ def _measure(
         idle=located.idle,
         units=located.units,
         contention=located.contention,
+        stage=located.stage,
         behaviour=find_behaviour(everything),
     )
 

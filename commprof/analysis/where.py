@@ -9,6 +9,7 @@ from commprof.analysis.buckets import find_buckets
 from commprof.analysis.causes import find_causes
 from commprof.analysis.contention import find_contention
 from commprof.analysis.flags import flag_starts
+from commprof.analysis.hiders import find_hiders
 from commprof.analysis.idle import find_idle
 from commprof.analysis.modules import find_modules
 from commprof.analysis.passes import backward_pass, compute_phase
@@ -16,6 +17,7 @@ from commprof.analysis.phases import find_phases, phases_of_calls
 from commprof.analysis.places import CallPlaces, PieceCauses, no_places
 from commprof.analysis.purposes import purposes_of
 from commprof.analysis.scene import Scene
+from commprof.analysis.stage_facts import StageFacts, stage_facts
 from commprof.analysis.syncs import find_syncs
 from commprof.analysis.timing import timing_of
 from commprof.analysis.units import find_units
@@ -33,6 +35,7 @@ class Where:
     idle: list[IdleTime]
     units: list[Unit]
     contention: list[Contention]
+    stage: StageFacts | None
 
 
 def locate(scene: Scene, ddp: Sequence[DdpModule] = ()) -> Where:
@@ -48,10 +51,18 @@ def locate(scene: Scene, ddp: Sequence[DdpModule] = ()) -> Where:
     places.purpose = purposes_of(scene, places.phase, modules)
     compute = [compute_phase(phases, scene, device) for device in scene.devices]
     backward = [backward_pass(phase, scene, device) for phase, device in zip(compute, scene.devices, strict=True)]
+    places.hidden_by, places.hiders = find_hiders(scene)
     places.flag, warnings = flag_starts(scene.calls)
     scene.rank.warnings += [f"rank {scene.rank.rank}: {warning}" for warning in warnings]
     buckets = find_buckets(scene, phases, places, backward, ddp)
     syncs = find_syncs(scene)
     causes = find_causes(scene, places, timing_of(scene, compute), syncs, backward)
-    idle = find_idle(scene, places, syncs)
-    return Where(places, causes, buckets, idle, find_units(scene, places, backward), find_contention(scene))
+    return Where(
+        places,
+        causes,
+        buckets,
+        find_idle(scene, places, syncs),
+        find_units(scene, places, backward),
+        find_contention(scene),
+        stage_facts(scene, places, compute, backward),
+    )

@@ -19,7 +19,7 @@ from commprof.report.rows import call_rows, overall_row, rank_row
 from commprof.report.step_rows import per_step_rows
 from commprof.report.strategy_rows import strategy_row
 from commprof.report.waiting_rows import matching_row, wait_rows
-from commprof.report.where_rows import bucket_rows, contention_rows, exposure_rows, idle_rows, unit_rows
+from commprof.report.where_rows import bucket_rows, contention_rows, exposure_rows, idle_rows, pipeline_row, unit_rows
 from commprof.version import __version__
 
 SCHEMA = "commprof.report/1"
@@ -60,7 +60,7 @@ def build_report(analysis: Analysis, diagnosis: Diagnosis) -> dict[str, Any]:
         "exposure": exposure_rows(analysis),
         "idle": idle_rows(analysis),
         "imbalance": [],
-        "pipeline": None,
+        "pipeline": pipeline_row(analysis),
         "units": unit_rows(analysis, origin),
         "contention": contention_rows(analysis),
         "bounds": bounds_row(diagnosis.bounds),

@@ -157,6 +157,32 @@ def contention_rows(analysis: Analysis) -> list[dict[str, Any]]:
     return sorted(rows, key=lambda row: (-row["cost_ns_per_step"], row["kernel"], row["blocks"] or 0))
 
 
+def pipeline_row(analysis: Analysis) -> dict[str, Any] | None:
+    """The pipeline with the bubble of every stage and step; ``None`` without one."""
+    found = analysis.pipeline
+    if found is None:
+        return None
+    return {
+        "stages": found.stages,
+        "microbatches": found.microbatches,
+        "chunks": found.chunks,
+        "boundary": None if found.boundary is None else list(found.boundary),
+        "ideal_share": found.ideal_share,
+        "stage_imbalance_ns": found.imbalance,
+        "bubble": [
+            {
+                "stage": row.stage,
+                "step": row.step,
+                "idle_ns": row.idle,
+                "receive_wait_ns": row.receive_wait,
+                "part_ns": row.part,
+                "share": row.share,
+            }
+            for row in found.bubble
+        ],
+    }
+
+
 def _shifted(time: int | None, shift: int) -> int | None:
     return None if time is None else time + shift
 
@@ -198,6 +224,37 @@ def _name(rank: RankAnalysis, by: str, key: int, groups: list[int], analysis: An
     if by == "group":
         return analysis.groups[groups[key]].name
     return {"phase": lambda: PHASES[key], "module": lambda: rank.places.modules[key], "bucket": lambda: str(key)}[by]()
+
+
+def _by_stage(rank: RankAnalysis, analysis: Analysis) -> list[dict[str, Any]]:
+    """All communication of a rank as that of its pipeline stage: added over ranks, the table by stage."""
+    stage = analysis.pipeline.stage_of.get(rank.rank) if analysis.pipeline is not None else None
+    if stage is None:
+        return []
+    calls = rank.calls
+    return [
+        {
+            "rank": rank.rank,
+            "device": device.device,
+            "step": step.name,
+            "by": "stage",
+            "name": str(stage),
+            "group_id": None,
+            "calls": int(
+                (
+                    (calls.device == device.device)
+                    & ~calls.fused
+                    & (calls.start < step.split.end)
+                    & (calls.end > step.split.start)
+                ).sum()
+            ),
+            "comm_ns": step.split.comm,
+            "hidden_ns": step.split.overlap,
+            "exposed_ns": step.split.exposed_comm,
+        }
+        for device in rank.devices
+        for step in device.steps
+    ]
 
 
 def _by_cause(rank: RankAnalysis) -> list[dict[str, Any]]:
