@@ -7,6 +7,15 @@ from typing import Any
 from commprof.diagnosis.model import Accounting, Bounds, Diagnosis, Evidence, Finding
 
 
+def with_waiting(overall: dict[str, Any] | None, diagnosis: Diagnosis) -> dict[str, Any] | None:
+    """The overall split with the exposed time in which ranks waited for late ones; ``None`` where that is unknown."""
+    if overall is None:
+        return None
+    wait = None if diagnosis.waiting_ns is None else diagnosis.waiting_ns // overall["steps"]
+    share = wait / overall["duration_ns"] if wait is not None and overall["duration_ns"] else None
+    return {**overall, "exposed_wait_ns": wait, "wait_share": share}
+
+
 def finding_rows(diagnosis: Diagnosis) -> list[dict[str, Any]]:
     """One row per finding, the largest first."""
     return [_finding(finding) for finding in diagnosis.findings]

@@ -13,7 +13,7 @@ from commprof.analysis.combine import ranks_text
 from commprof.analysis.coverage import coverage_row
 from commprof.analysis.model import Analysis, RankAnalysis
 from commprof.diagnosis.model import Diagnosis
-from commprof.report.findings_rows import accounting_row, bounds_row, finding_rows
+from commprof.report.findings_rows import accounting_row, bounds_row, finding_rows, with_waiting
 from commprof.report.group_rows import group_rows
 from commprof.report.rows import call_rows, overall_row, rank_row
 from commprof.report.step_rows import per_step_rows
@@ -48,7 +48,7 @@ def build_report(analysis: Analysis, diagnosis: Diagnosis) -> dict[str, Any]:
         "commprof_version": __version__,
         "input": _input(analysis),
         "ranks": [rank_row(rank, device, origin) for rank in analysis.ranks for device in rank.devices],
-        "overall": overall_row(analysis),
+        "overall": with_waiting(overall_row(analysis), diagnosis),
         "per_step": per_step_rows(analysis),
         "collectives": call_rows(analysis, origin),
         "groups": group_rows(analysis),

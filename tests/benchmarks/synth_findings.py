@@ -3,8 +3,8 @@
     python -m tests.benchmarks.synth_findings --scenarios 300 --without 100 --two 40
 
 Every scenario is simulated with and without its fault, so that its cost is known. A finding counts as in the program
-where it is structural (tensor-parallel exposure, pipeline bubble, tail bucket) or where the same run without the fault has
-it too, at no less than half its size. Writes ``reports/records/synth-findings.md``.
+where it is structural (tensor-parallel exposure, pipeline bubble, tail bucket) or where the same run without the fault
+has it too, at no less than half its size. Writes ``reports/records/synth-findings.md``.
 """
 
 from __future__ import annotations
@@ -25,9 +25,8 @@ from commprof.synth.sampling import PROGRAM_NAMES, REGIMES, possible_faults, ran
 
 RECORD = Path(__file__).parents[2] / "reports" / "records" / "synth-findings.md"
 ACCUSING = {
-    "straggler", "slow-link", "low-bandwidth", "network-intermittent", "input-bound", "tp-across-hosts", "
-    ""blocking-wait",
-    "ddp-no-overlap", "bucket-too-large", "compiled-backward", "reduction-alternates",
+    "straggler", "slow-link", "low-bandwidth", "network-intermittent", "input-bound", "tp-across-hosts",
+    "blocking-wait", "ddp-no-overlap", "bucket-too-large", "compiled-backward", "reduction-alternates",
 }  # fmt: skip
 """Findings that name a fault; the others may be what the program or the cost of its launches is like."""
 

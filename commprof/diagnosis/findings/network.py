@@ -10,22 +10,25 @@ from commprof.diagnosis.findings.case import Case, of_rest, ranks_of, steps_of
 from commprof.diagnosis.ground import Ground
 from commprof.diagnosis.model import Evidence, Threshold
 from commprof.trace.operations import OPERATIONS
+from commprof.units import format_gbps
 
 
 def low_bandwidth(ground: Ground) -> Iterator[Case]:
-    """A group's clean transfers reach little of what its machine can do with messages of this size."""
+    """A group's clean transfers of large messages reach little of what its machine can do."""
     limits = ground.limits
-    for (group, operation), entry in sorted((getattr(ground.analysis, "bandwidth", None) or {}).items()):
-        efficiency = entry.efficiency
-        if efficiency is None or entry.bound or entry.contended or efficiency >= limits.efficiency:
+    for (group, operation), entry in sorted(ground.analysis.bandwidth.items()):
+        large = entry.fit.moved >= limits.large_message * entry.factor
+        if entry.ceiling is None or entry.bound or entry.contended or not large.any():
             continue
+        reached = float((entry.fit.moved[large] / entry.fit.ns[large]).max())
+        efficiency = reached / entry.ceiling.low
         rows = (ground.exposed.group == group) & (ground.exposed.operation == OPERATIONS.index(operation))
         rows &= ground.exposed.size >= limits.large_message
-        if not rows.any():
+        if efficiency >= limits.efficiency or not rows.any():
             continue
         yield Case(
             "low-bandwidth",
-            f"Low bandwidth for messages of this size: {operation.replace('_', '-')} reaches {entry.median:.1f} GB/s",
+            f"Low bandwidth for messages of this size: {operation.replace('_', '-')} reaches {format_gbps(reached)}",
             of_rest(ground, rows, 1 - efficiency),
             (
                 "Check the path that NCCL chose (NCCL_DEBUG=INFO, NCCL_DEBUG_SUBSYS=GRAPH,TUNING): NVLink or PCIe, "
@@ -34,7 +37,7 @@ def low_bandwidth(ground: Ground) -> Iterator[Case]:
                 "ranks.",
             ),
             (
-                Evidence("median bus bandwidth", entry.median, "GB/s"),
+                Evidence("best bus bandwidth of large messages", reached, "GB/s"),
                 Evidence("what the hardware reaches", entry.ceiling.low, "GB/s"),
                 Evidence("calls without contention", entry.clean, "calls"),
             ),
