@@ -90,7 +90,8 @@ def _merge_groups(ranks: list[RankAnalysis], world: int | None) -> tuple[list[Gr
                 groups.append(facts)
             mapping.append(index[key])
         group_of.append(mapping)
-    if groups or not any(len(rank.calls) for rank in ranks):
+    several = any(rank.configured_groups > 1 for rank in ranks)
+    if groups or several or not any(len(rank.calls) for rank in ranks):
         return groups, group_of, False
     # Older traces name no group at all: then everything is taken to be one group of all ranks.
     everyone = GroupFacts("all ranks (assumed)", None, tuple(range(world)) if world else None, world, "unknown")

@@ -86,4 +86,4 @@ def coverage_notes(analysis: Analysis) -> list[Note]:
         for entry in large
     ]
     limits = {limit for rank in analysis.ranks for limit in rank.coverage.limits}
-    return unknown + [Note("no-event", f"Not seen here: {LIMITS[limit]}.") for limit in sorted(limits)]
+    return unknown + [Note("no-event", f"A library in use works without events: {LIMITS[limit]}.") for limit in sorted(limits)]

@@ -178,6 +178,8 @@ class RankAnalysis:
     stage: StageFacts | None = None
     """What the bubble is measured from; ``None`` for a rank that exchanges no messages."""
     behaviour: Behaviour | None = None
+    configured_groups: int = 0
+    """Process groups of several ranks that the file or its manifest lists, whatever the calls name."""
 
     @property
     def rank(self) -> int:

@@ -146,11 +146,11 @@ def groups_of_messages(
 ) -> list[ProcessGroup | None]:
     """Group of each send or receive, which runs on the caller's thread; ``None`` where more than one may be meant.
 
-    The peer is another member of it. Where all messages of the rank may belong to one group, that group is it if it
-    alone is called a pipeline, or has no collectives of its own.
+    The peer is another member of it. Where the same groups remain for all messages of the rank, it is the one of them
+    that alone is called a pipeline, or has no collectives of its own.
     """
     possible = [[group for group in groups if _holds(group, place, rank)] for place in peer_places]
-    common = [group for group in groups if possible and all(group in found for found in possible)]
+    common = possible[0] if possible and all(found == possible[0] for found in possible) else []
     named = [group for group in common if _PIPELINE.search(group.description)]
     quiet = [group for group in common if group.name not in with_collectives]
     chosen = named if len(named) == 1 else quiet if len(quiet) == 1 and not named else []
