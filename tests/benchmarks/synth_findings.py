@@ -136,7 +136,8 @@ def report(outcomes: dict[str, list[Outcome]]) -> str:
                        [all((o.place(k) or 9) <= 3 for k in o.cost) for o in two]))  # fmt: skip
     every = [o for group in outcomes.values() for o in group]
     lines.append(_mark("recoverable time within exposed and idle time of the reference rank", "100 %",
-                       [sum(f.recoverable_ns or 0 for f in o.found) <= o.lost_ns + len(o.found) for o in every]))  # fmt: skip
+                       [sum(f.recoverable_ns or 0 for f in o.found) <= o.lost_ns + len(o.found)
+                        for o in every]))  # fmt: skip
     named = [(o, k) for o, k in large if o.place(k) is not None and k != "profiler-start"]
     lines += [_promise("promise against gain, median", "within 10 %", named)]
     lines += [
