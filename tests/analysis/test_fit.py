@@ -38,9 +38,7 @@ def test_an_exact_line_is_found_whatever_the_order_of_the_points() -> None:
     ("size", "extrapolated"),
     [(0.49 * MB, True), (0.5 * MB, False), (512 * MB, False), (513 * MB, True)],
 )
-def test_beyond_half_and_twice_the_measured_sizes_a_prediction_is_extrapolated(
-    size: float, extrapolated: bool
-) -> None:
+def test_beyond_half_and_twice_the_measured_sizes_a_prediction_is_extrapolated(size: float, extrapolated: bool) -> None:
     found = fitted(on_line(10_000, 100.0, [MB, 4 * MB, 64 * MB, 256 * MB]))
 
     assert found.predict(size) == (round(10_000 + size / 100), extrapolated)

@@ -63,9 +63,7 @@ def test_unknown_or_mixed_devices_give_no_claim(names: list[str | None]) -> None
         ([8, 2], 100.0, 180.0),
     ],
 )
-def test_the_ceiling_of_a_ring_follows_the_shape_of_the_group(
-    per_host: list[int], low: float, high: float
-) -> None:
+def test_the_ceiling_of_a_ring_follows_the_shape_of_the_group(per_host: list[int], low: float, high: float) -> None:
     found = ceiling(H100, "all_reduce", sum(per_host), per_host)
 
     assert found is not None
