@@ -131,10 +131,6 @@ class Ground:
         """Rows whose rest has one of these causes."""
         return np.isin(self.exposed.cause, [CAUSES.index(name) for name in names])
 
-    def tail(self) -> Mask:
-        """Rows after the last compute that could have hidden them; where nothing tells the phase, of the window."""
-        return self.cause_is("tail") | (self.cause_is("unknown", "queued") & self.exposed.last)
-
     def phase_is(self, *names: str) -> Mask:
         """Rows of calls in these phases."""
         return np.isin(self.exposed.phase, [PHASES.index(name) for name in names])

@@ -51,6 +51,8 @@ class Thresholds:
     """Below this a message costs latency: 10 to 30 us of base latency (nccl, ``tuning.cc``) are MBs at NVLink rate."""
     large_message: int = 8 << 20
     """From here on latency hardly counts, and bandwidth can be held against the hardware."""
+    small_latency_ns: int = 30_000
+    """A message of unknown size that lasts no longer is tiny: base latencies are 10 to 30 us (nccl, ``tuning.cc``)."""
     many_calls: int = 16
     """So many tiny messages a step are worth joining."""
     latency_share: float = 0.5

@@ -7,17 +7,29 @@ from collections.abc import Iterator
 import numpy as np
 
 from commprof.diagnosis.findings.case import Case, Claim, ranks_of, steps_of, whole
-from commprof.diagnosis.findings.reductions import NOT_OVERLAP, Reductions, facts, last_is_large, of_gradients, unhidden
+from commprof.diagnosis.findings.reductions import (
+    NOT_OVERLAP,
+    all_gradients,
+    facts,
+    last_is_large,
+    of_gradients,
+    repeats,
+    tail_of,
+    unhidden,
+)
 from commprof.diagnosis.findings.sizes import CAP
 from commprof.diagnosis.ground import Ground, ReferenceStep
 from commprof.diagnosis.model import Evidence, Threshold
 from commprof.units import format_ns
 
+_NEARLY_ALL = 0.9
+"""Part of the exposed reductions that must come after the backward pass to say that they start only then."""
+
 
 def repeated_reduction(ground: Ground) -> Iterator[Case]:
     """Gradients are reduced after every micro-batch, though only the last reduction before the optimizer is needed."""
-    rows, found = of_gradients(ground)
-    times = [_repeats(ground, index, step) for index, step in enumerate(found)]
+    rows, found = all_gradients(ground)
+    times = repeats(ground, found)
     count = min(times, default=1)
     if count < 2:
         return
@@ -41,23 +53,6 @@ def repeated_reduction(ground: Ground) -> Iterator[Case]:
         calls=ground.calls_in(rows),
         threshold=Threshold(1, "reductions per optimizer step", "one reduction gives the same gradients"),
     )  # fmt: skip
-
-
-def _repeats(ground: Ground, index: int, step: Reductions) -> int:
-    """How many times the same series of reductions comes in one optimizer step."""
-    rank = ground.steps[index].rank
-    series = {bucket.call: bucket.series for bucket in getattr(rank, "buckets", None) or ()}
-    passes = [series[call] for call in step.calls.tolist() if call in series]
-    if len(passes) == len(step.calls) and len(set(passes)) > 1:
-        counts = np.unique(passes, return_counts=True)[1]
-        return len(counts) if len(set(counts.tolist())) == 1 else 1
-    sizes, total = step.size, len(step.size)
-    for period in range(2, total // 2 + 1):
-        if total % period == 0 and len(set(sizes[:period].tolist())) > 1:
-            series_of = sizes.reshape(-1, period)
-            if (series_of == series_of[0]).all():
-                return total // period
-    return 1
 
 
 def compiled_backward(ground: Ground) -> Iterator[Case]:
@@ -90,8 +85,8 @@ def ddp_no_overlap(ground: Ground) -> Iterator[Case]:
     if min((len(step.calls) for step in found), default=0) < 2 or not unhidden(ground, found):
         return
     rows &= ~ground.cause_is(*NOT_OVERLAP)
-    tail = rows & ground.tail()
-    if ground.exposed.rest[tail].sum() < 0.9 * ground.exposed.rest[rows].sum() or last_is_large(ground, found):
+    tail = tail_of(ground, rows)
+    if ground.exposed.rest[tail].sum() < _NEARLY_ALL * ground.exposed.rest[rows].sum() or last_is_large(ground, found):
         return
     yield Case(
         "ddp-no-overlap",
@@ -115,8 +110,9 @@ def reduction_alternates(ground: Ground) -> Iterator[Case]:
     rows, found = of_gradients(ground)
     if min((len(step.calls) for step in found), default=0) < 2 or not unhidden(ground, found):
         return
-    rows &= ~ground.tail() & ~ground.cause_is(*NOT_OVERLAP)
-    if not ground.exposed.rest[rows].any():
+    rows &= ~ground.cause_is(*NOT_OVERLAP)
+    early = rows & ~tail_of(ground, rows)
+    if ground.exposed.rest[early].sum() <= (1 - _NEARLY_ALL) * ground.exposed.rest[rows].sum():
         return
     yield Case(
         "reduction-alternates",
@@ -137,7 +133,7 @@ def reduction_alternates(ground: Ground) -> Iterator[Case]:
 def ddp_tail_bucket(ground: Ground) -> Iterator[Case]:
     """The last bucket ends after the backward pass: no later compute exists to hide it."""
     rows, found = of_gradients(ground)
-    rows &= ground.tail()
+    rows = tail_of(ground, rows)
     if not rows.any() or not ground.exposed.rest[rows].any():
         return
     exposed = ground.exposed

@@ -47,16 +47,56 @@ def _of_step(ground: Ground, step: ReferenceStep, exposed: Int64Array) -> Reduct
     found = np.flatnonzero(mine)
     order = np.where(calls.launched[found] == NOT_LAUNCHED, calls.start[found], calls.launched[found])
     found = found[np.argsort(order, kind="stable")]
+    return _reductions_of(step, found)
+
+
+def _reductions_of(step: ReferenceStep, found: Int64Array) -> Reductions:
+    calls, shares = step.rank.calls, step.rank.shares
     duration = calls.duration[found]
     return Reductions(
         found, calls.size_bytes[found], int(duration.sum()), int((duration - shares.touched[found]).sum())
     )
 
 
-def of_gradients(ground: Ground) -> tuple[Mask, list[Reductions]]:
+def all_gradients(ground: Ground) -> tuple[Mask, list[Reductions]]:
     """Exposed rows of gradient reductions, and all gradient reductions of every step."""
     rows = ground.gradients()
     return rows, reductions(ground, rows)
+
+
+def of_gradients(ground: Ground) -> tuple[Mask, list[Reductions]]:
+    """The same without those that are repeated later in the step: the last series alone tells about the schedule."""
+    rows, found = all_gradients(ground)
+    times = repeats(ground, found)
+    if min(times, default=1) < 2:
+        return rows, found
+    last = []
+    for index, (step, count) in enumerate(zip(found, times, strict=True)):
+        kept = step.calls[-(len(step.calls) // count) :]
+        rows &= (ground.exposed.step != index) | np.isin(ground.exposed.call, kept)
+        last.append(_reductions_of(ground.steps[index], kept))
+    return rows, last
+
+
+def repeats(ground: Ground, found: list[Reductions]) -> list[int]:
+    """How many times the same series of reductions comes in each optimizer step."""
+    return [_repeats(ground, index, step) for index, step in enumerate(found)]
+
+
+def _repeats(ground: Ground, index: int, step: Reductions) -> int:
+    rank = ground.steps[index].rank
+    series = {bucket.call: bucket.series for bucket in getattr(rank, "buckets", None) or ()}
+    passes = [series[call] for call in step.calls.tolist() if call in series]
+    if len(passes) == len(step.calls) and len(set(passes)) > 1:
+        counts = np.unique(passes, return_counts=True)[1]
+        return len(counts) if len(set(counts.tolist())) == 1 else 1
+    sizes, total = step.size, len(step.size)
+    for period in range(2, total // 2 + 1):
+        if total % period == 0 and len(set(sizes[:period].tolist())) > 1:
+            series_of = sizes.reshape(-1, period)
+            if (series_of == series_of[0]).all():
+                return total // period
+    return 1
 
 
 def unhidden(ground: Ground, found: list[Reductions]) -> bool:
@@ -86,3 +126,26 @@ def last_is_large(ground: Ground, found: list[Reductions]) -> bool:
         and int(step.size[-1]) >= limits.large_bucket_share * int(step.size[step.size >= 0].sum())
         for step in found
     )
+
+
+def tail_of(ground: Ground, rows: Mask) -> Mask:
+    """Of the given reductions those that nothing is left to hide.
+
+    Where the phases of the step are not known, these are the ones after the last compute of the window, and the ones in
+    the stretch of exposed time in which the last reduction ends: whatever computes then has waited for it.
+    """
+    exposed = ground.exposed
+    told = rows & ground.cause_is("tail")
+    guess = rows & ground.cause_is("unknown", "queued") & ~(rows & ground.phase_is("backward") & ~exposed.last)
+    final = guess & exposed.last
+    for step in np.unique(exposed.step[guess]).tolist():
+        mine = np.flatnonzero(guess & (exposed.step == step))
+        mine = mine[np.argsort(-exposed.end[mine], kind="stable")]
+        reached = int(exposed.end[mine[0]])
+        for row in mine.tolist():
+            if exposed.end[row] < reached:
+                break
+            final[row] = True
+            reached = min(reached, int(exposed.start[row]))
+    tail: Mask = told | final
+    return tail

@@ -9,9 +9,9 @@ from numpy.typing import NDArray
 
 from commprof.diagnosis.findings.case import Case, ranks_of, steps_of, whole
 from commprof.diagnosis.findings.reductions import NOT_OVERLAP, facts, last_is_large, of_gradients
-from commprof.diagnosis.ground import Ground, Mask
+from commprof.diagnosis.ground import Ground, Mask, ReferenceStep
 from commprof.diagnosis.model import Evidence, Threshold
-from commprof.trace.operations import OPERATIONS, bus_factor
+from commprof.intervals import Int64Array
 
 CAP = "torch.nn.parallel.DistributedDataParallel(bucket_cap_mb=...)"
 
@@ -71,7 +71,7 @@ def _small(ground: Ground, rows: Mask, identity: str, title: str, advice: tuple[
     """The case of calls that are bound by latency, if there are many per step."""
     limits, exposed = ground.limits, ground.exposed
     saving = _latency(ground)
-    tiny = rows & (saving > 0) & (exposed.size >= 0)
+    tiny = rows & (saving > 0)
     count = ground.calls_in(tiny)
     if count < limits.many_calls:
         return
@@ -96,25 +96,43 @@ def _small(ground: Ground, rows: Mask, identity: str, title: str, advice: tuple[
 def _latency(ground: Ground) -> NDArray[np.float64]:
     """Part of the time of each row that joining messages would save; 0 for rows that are not bound by latency.
 
-    A call of ``S`` bytes could take ``S f / best`` at the best bus bandwidth of its group; without one, below the size
-    at which messages are tiny, all of it counts as latency.
+    A call of ``S`` bytes could take ``S f / best`` at the best bus bandwidth that its group shows with a message at
+    least four times as large. Without one, all of a message below the size at which messages are tiny is latency, and
+    of one of unknown size if it lasts no longer than the latency of a small one.
     """
     exposed, limits = ground.exposed, ground.limits
-    bandwidth = getattr(ground.analysis, "bandwidth", None) or {}
-    share = np.where((exposed.size >= 0) & (exposed.size < limits.tiny_message), 1.0, 0.0)
-    duration = np.ones(len(exposed), np.float64)
+    share = np.zeros(len(exposed), np.float64)
     for index, step in enumerate(ground.steps):
         mine = exposed.step == index
-        duration[mine] = np.maximum(step.rank.calls.duration[exposed.call[mine]], 1)
-    for (group, operation), entry in bandwidth.items():
-        mine = (exposed.group == group) & (exposed.operation == OPERATIONS.index(operation)) & (exposed.size >= 0)
-        factor = bus_factor(operation, entry.members)
-        if not mine.any() or not entry.best or factor is None:
-            continue
-        needed = exposed.size[mine] * factor / entry.best
-        transfer = np.array([max(entry.predict(float(size))[0], 1) for size in exposed.size[mine].tolist()], np.float64)
-        transfer = np.minimum(np.maximum(transfer, needed), duration[mine])
-        spread = entry.fit.moved[-1] > 4 * entry.fit.moved[0] if len(entry.fit.moved) else False
-        latency = np.clip(1 - needed / transfer, 0, 1) if spread else share[mine]
-        share[mine] = np.where(latency >= limits.latency_share, latency, np.where(share[mine] > 0, share[mine], 0))
+        by_call = _latency_of_calls(ground, step)
+        share[mine] = by_call[exposed.call[mine]]
+    return np.where(share >= limits.latency_share, share, 0.0)
+
+
+def _latency_of_calls(ground: Ground, step: ReferenceStep) -> NDArray[np.float64]:
+    """The same for every call of a rank."""
+    calls, limits = step.rank.calls, ground.limits
+    size, lasted = calls.size_bytes, _transfers(ground, step)
+    share = np.where((size >= 0) & (size < limits.tiny_message), 1.0, 0.0)
+    share[(size < 0) & (calls.duration <= limits.small_latency_ns)] = 1.0
+    usable = (size > 0) & (lasted > 0) & ~np.isin(step.rank.places.flag, (0, 1)) & ~calls.fused
+    for key in np.unique(np.stack([calls.group[usable], calls.operation[usable]]), axis=1).T.tolist():
+        mine = np.flatnonzero(usable & (calls.group == key[0]) & (calls.operation == key[1]))
+        rate = size[mine] / lasted[mine]
+        order = np.argsort(-size[mine], kind="stable")
+        best = np.maximum.accumulate(rate[order])
+        # Rates of messages at least four times as large: how many there are before each one in order of size.
+        larger = np.searchsorted(-size[mine][order], -4 * size[mine], side="right")
+        known = larger > 0
+        needed = size[mine][known] / best[larger[known] - 1]
+        share[mine[known]] = np.clip(1 - needed / lasted[mine][known], 0.0, 1.0)
     return share
+
+
+def _transfers(ground: Ground, step: ReferenceStep) -> Int64Array:
+    """How long each call of a rank transferred; where that is not known, how long it lasted."""
+    calls = step.rank.calls
+    if not ground.analysis.waiting:
+        return calls.duration
+    transfer = ground.analysis.waiting[step.where].transfer
+    return np.where(transfer > 0, np.minimum(transfer, calls.duration), calls.duration)
