@@ -5,14 +5,19 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from commprof.analysis.bandwidth import find_bandwidth
+from commprof.analysis.charges import find_charges
 from commprof.analysis.clocks import align_clocks
 from commprof.analysis.hardware import choose_hardware
 from commprof.analysis.hosts import find_hosts, read_hosts
+from commprof.analysis.imbalance import find_imbalance
 from commprof.analysis.matching import match_calls
 from commprof.analysis.model import Analysis
+from commprof.analysis.pairing import steps_carried_on
 from commprof.analysis.parallelism import find_parallelism
 from commprof.analysis.peer_waits import refine_with_waits
+from commprof.analysis.peers import find_peers
 from commprof.analysis.pipeline import find_pipeline
+from commprof.analysis.stragglers import find_stragglers
 from commprof.analysis.waiting import call_waits, match_times
 
 
@@ -46,3 +51,16 @@ def across(analysis: Analysis, options: AnalysisOptions) -> None:
     analysis.pipeline = find_pipeline(analysis)
     refine_with_waits(analysis)
     analysis.bandwidth = find_bandwidth(analysis, analysis.waiting, hosts, analysis.hardware)
+    _find_late(analysis)
+
+
+def _find_late(analysis: Analysis) -> None:
+    """Who made the others wait, and why; needs more than one rank."""
+    found, times, clocks = analysis.matching, analysis.times, analysis.clocks
+    if len(analysis.ranks) < 2 or found is None or times is None or clocks is None or not len(found):
+        return
+    analysis.imbalance = find_imbalance(analysis, found, times)
+    step = steps_carried_on(found.calls)
+    peers = find_peers(found.calls, step)
+    analysis.charges = find_charges(analysis, found, times, clocks, peers, step)
+    analysis.stragglers = find_stragglers(analysis, found, times, analysis.charges, peers, analysis.hosts)

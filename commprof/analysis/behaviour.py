@@ -1,8 +1,7 @@
-"""What one rank did on its own before each of its calls and in each step: small tables that outlive its columns.
+"""What one rank did on its own until each of its calls and in each step: small tables that outlive its columns.
 
-When a rank comes late to a call, these tell what it did since the last call that it shared with the same ranks
-(``spec``: section 10). Each such stretch is divided without rest: compute, then communication, then copies, and the
-remaining time by what the host did.
+When a rank comes late to a call, these tell what it did since a call to which it was not late (``spec``: section 10).
+Time is divided without rest: compute, then exposed communication, then copies, and what remains by what the host did.
 """
 
 from __future__ import annotations
@@ -11,7 +10,6 @@ import re
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from commprof.analysis.ranges import codes_of
 from commprof.analysis.scene import DeviceScene, Scene
@@ -20,7 +18,7 @@ from commprof.trace.gloo import cpu_operators
 from commprof.trace.model import Calls
 
 ACTIVITIES = ("compute", "comm", "copy", "input", "host", "other")
-"""What a stretch consists of; ``comm`` is exposed communication, ``other`` time without work that nothing explains."""
+"""What time consists of; ``comm`` is exposed communication, ``other`` time without work that nothing explains."""
 
 COMPUTE, COMM, COPY, INPUT, HOST, OTHER = range(len(ACTIVITIES))
 
@@ -44,42 +42,30 @@ class KernelTotals:
 
 @dataclass(slots=True, eq=False)
 class Behaviour:
-    """``since[j]`` is the end of the last call before call ``j`` with the same ranks, or the first event of the capture
-    (``edge``); ``before[:, j]`` are the nanoseconds of each of :data:`ACTIVITIES` from there to the start of the call.
-    """
+    """``done[:, j]`` are the nanoseconds of each of :data:`ACTIVITIES` from the first event of the capture to the start
+    of call ``j``; ``chain[j]`` is a number that all calls with the same ranks have (messages: with the same peer)."""
 
-    since: Int64Array
-    edge: NDArray[np.bool_]
-    before: Int64Array
+    chain: Int64Array
+    done: Int64Array
     kernels: KernelTotals
 
 
 def find_behaviour(scene: Scene) -> Behaviour:
     """The tables of one rank."""
     calls = scene.calls
-    first = min(int(device.work.all_start.min()) for device in scene.devices)
-    since, edge = _since(calls, first)
-    before = np.zeros((len(ACTIVITIES), len(calls)), np.int64)
+    done = np.zeros((len(ACTIVITIES), len(calls)), np.int64)
     loading = _loading(scene)
     for device in scene.devices:
         mine = np.flatnonzero(calls.device == device.work.device)
-        before[:, mine] = _divide(scene, device, loading, since[mine], np.maximum(calls.start[mine], since[mine]))
-    return Behaviour(since, edge, before, _kernel_totals(scene))
+        end = calls.start[mine]
+        start = np.full(len(mine), int(device.work.all_start.min()), np.int64)
+        done[:, mine] = _divide(scene, device, loading, np.minimum(start, end), end)
+    return Behaviour(_chains(calls), done, _kernel_totals(scene))
 
 
-def _since(calls: Calls, first: int) -> tuple[Int64Array, NDArray[np.bool_]]:
-    """End of the last call with the same ranks that was over before each call; messages: to or from the same peer."""
-    since = np.full(len(calls), first, np.int64)
-    peer = calls.peer
-    order = np.lexsort((peer, calls.group))
-    fresh = np.ones(len(order), np.bool_)
-    fresh[1:] = (np.diff(calls.group[order]) != 0) | (np.diff(peer[order]) != 0)
-    for rows in np.split(order, np.flatnonzero(fresh)[1:]) if len(order) else []:
-        ends = np.sort(calls.end[rows])
-        place = np.searchsorted(ends, calls.start[rows], side="right") - 1
-        since[rows] = np.where(place >= 0, ends[np.maximum(place, 0)], np.iinfo(np.int64).min)
-    edge = since == np.iinfo(np.int64).min
-    return np.where(edge, np.minimum(first, calls.start), since), edge
+def _chains(calls: Calls) -> Int64Array:
+    pairs = np.stack([calls.group.astype(np.int64), calls.peer])
+    return np.asarray(np.unique(pairs, axis=1, return_inverse=True)[1].reshape(-1))
 
 
 def _loading(scene: Scene) -> IntervalSet:

@@ -155,7 +155,7 @@ class _Fit:
             when = medians((self.end - offset[self.rank])[known], self.match[known], self.matches)
             reached = ~known & ~np.isnan(when[self.match])
             if not reached.any():
-                return np.nan_to_num(offset)
+                return np.asarray(np.nan_to_num(offset))
             found = medians((self.end - when[self.match])[reached], self.rank[reached], self.ranks)
             offset = np.where(np.isnan(offset), found, offset)
 

@@ -15,7 +15,6 @@ from commprof.trace.model import GroupFacts
 from commprof.units import format_ns
 
 _NOT_BUILT = (
-    "stragglers", "imbalance",
     "bounds", "whatif", "checks", "findings",
 )  # fmt: skip
 
@@ -201,6 +200,11 @@ def _rank_notes(rank: RankAnalysis, notes: list[Note]) -> None:
             )
         )
     _work_notes(rank, notes)
+    first = [bucket for bucket in rank.buckets if bucket.layout == "first-iteration" and bucket.step >= 0]
+    early = sorted({rank.shares.step_names[bucket.step] for bucket in first})
+    if early:
+        text = "shows DDP before its buckets are rebuilt: one bucket after the backward pass, as in no later step"
+        notes.append(Note("before-bucket-rebuild", f"{where}: {', '.join(early)} {text}."))
     incomplete = [step.name for step in device.steps if step.incomplete]
     if incomplete:
         notes.append(Note("incomplete-step", f"{where}: the capture cut kernels of {', '.join(incomplete)}."))

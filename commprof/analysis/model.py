@@ -21,12 +21,15 @@ from commprof.trace.model import Calls, FileFacts, GroupFacts
 if TYPE_CHECKING:
     from commprof.analysis.bandwidth import GroupBandwidth
     from commprof.analysis.behaviour import Behaviour
+    from commprof.analysis.charges import Charges
     from commprof.analysis.clocks import Clocks
     from commprof.analysis.hardware_table import Hardware
+    from commprof.analysis.imbalance import Imbalance
     from commprof.analysis.matching import Matching
     from commprof.analysis.pipeline import Pipeline
     from commprof.analysis.roles import Role
     from commprof.analysis.stage_facts import StageFacts
+    from commprof.analysis.stragglers import Straggler
     from commprof.analysis.strategy import Strategy
     from commprof.analysis.waiting import CallWaits, MatchTimes
 
@@ -217,6 +220,9 @@ class Analysis:
     times: MatchTimes | None = None
     waiting: list[CallWaits] = field(default_factory=list)
     """Waiting of the calls of each rank, in order of ``ranks``."""
+    charges: Charges | None = None
+    stragglers: list[Straggler] = field(default_factory=list)
+    imbalance: list[Imbalance] = field(default_factory=list)
     hosts: dict[int, str] = field(default_factory=dict)
     """Host of every rank of which one is known, missing ranks too."""
     hardware: Hardware | None = None

@@ -95,7 +95,7 @@ def _by_order(
 
 def _blocks(calls: AllCalls, lane: Int64Array, rows: Int64Array) -> Int64Array:
     """A number per row: calls of one lane, of one step where launches tell steps, of ranks captured at one time."""
-    step = _steps_carried_on(calls)
+    step = steps_carried_on(calls)
     unlabelled = np.unique(lane[rows[~calls.labelled[calls.rank[rows]]]])
     step[np.isin(lane, unlabelled)] = NO_STEP
     together = _captured_together(calls)[calls.rank]
@@ -106,7 +106,7 @@ def _blocks(calls: AllCalls, lane: Int64Array, rows: Int64Array) -> Int64Array:
     return block
 
 
-def _steps_carried_on(calls: AllCalls) -> Int64Array:
+def steps_carried_on(calls: AllCalls) -> Int64Array:
     """Step of each call; calls launched between steps belong to the step before."""
     order = np.lexsort((calls.order, calls.rank))
     step = calls.step[order]

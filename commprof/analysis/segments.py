@@ -49,3 +49,31 @@ def medians(values: NDArray[np.float64], group: Int64Array, groups: int) -> NDAr
     ordered = values[order]
     out[has] = (ordered[low] + ordered[high]) / 2
     return out
+
+
+def medians_of_others(values: Int64Array, group: Int64Array) -> tuple[Int64Array, Int64Array]:
+    """For each row the median of the other rows of its group (rounded down), and how many these are.
+
+    Rows that are alone in their group get 0.
+    """
+    order = np.lexsort((values, group))
+    ordered = values[order]
+    fresh = np.ones(len(order), np.bool_)
+    fresh[1:] = group[order][1:] != group[order][:-1]
+    index = np.arange(len(order))
+    start = np.maximum.accumulate(np.where(fresh, index, 0))
+    heads = np.flatnonzero(fresh)
+    size = np.repeat(np.diff(np.append(heads, len(order))), np.diff(np.append(heads, len(order))))
+    own = index - start
+    others = size - 1
+
+    def without_own(position: Int64Array) -> Int64Array:
+        there = np.clip(start + position + (position >= own), 0, max(len(order) - 1, 0))
+        return np.asarray(ordered[there])
+
+    low, high = without_own(np.maximum(others - 1, 0) // 2), without_own(others // 2)
+    # The sum of two large values must not run over.
+    middle = np.where(others > 0, low + (high - low) // 2, 0)
+    out, count = np.empty(len(order), np.int64), np.empty(len(order), np.int64)
+    out[order], count[order] = middle, others
+    return out, count

@@ -18,7 +18,7 @@ from commprof.report.group_rows import group_rows
 from commprof.report.rows import call_rows, overall_row, rank_row
 from commprof.report.step_rows import per_step_rows
 from commprof.report.strategy_rows import strategy_row
-from commprof.report.waiting_rows import matching_row, wait_rows
+from commprof.report.waiting_rows import imbalance_rows, matching_row, straggler_rows, wait_rows
 from commprof.report.where_rows import bucket_rows, contention_rows, exposure_rows, idle_rows, pipeline_row, unit_rows
 from commprof.version import __version__
 
@@ -55,11 +55,11 @@ def build_report(analysis: Analysis, diagnosis: Diagnosis) -> dict[str, Any]:
         "buckets": bucket_rows(analysis, origin),
         "matching": matching_row(analysis),
         "waits": wait_rows(analysis),
-        "stragglers": [],
+        "stragglers": straggler_rows(analysis),
         "strategy": strategy_row(analysis),
         "exposure": exposure_rows(analysis),
         "idle": idle_rows(analysis),
-        "imbalance": [],
+        "imbalance": imbalance_rows(analysis),
         "pipeline": pipeline_row(analysis),
         "units": unit_rows(analysis, origin),
         "contention": contention_rows(analysis),

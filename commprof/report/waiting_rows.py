@@ -95,14 +95,55 @@ def wait_rows(analysis: Analysis) -> list[dict[str, Any]]:
     late = times.last[found.of_row] == calls.rank[rows]
     np.add.at(last, key[late], 1)
     names = [*calls.step_names, None]
+    charged = None if analysis.charges is None else analysis.charges.own.sum(axis=2)
     return [
         {
             "rank": int(calls.numbers[at // steps]),
             "step": names[at % steps],
             "wait_ns": int(wait[at]),
-            "charged_ns": 0,
+            "charged_ns": round(float(charged[at // steps, at % steps])) if charged is not None else None,
             "last": int(last[at]),
             "matched": int(matched[at]),
         }
         for at in np.flatnonzero(matched).tolist()
+    ]
+
+
+def straggler_rows(analysis: Analysis) -> list[dict[str, Any]]:
+    """Who makes others wait, the most expensive first."""
+    return [
+        {
+            "rank": late.rank,
+            "host": late.host,
+            "role": late.role,
+            "kind": late.kind,
+            "last_share": late.last / late.matched if late.matched else None,
+            "last": late.last,
+            "matched": late.matched,
+            "charged_ns_per_step": late.charged_per_step,
+            "share_of_step": late.share,
+            "cause": late.cause,
+            "evidence": [{"what": what, "value": value, "unit": unit} for what, value, unit in late.evidence],
+            "chain": list(late.chain),
+            "members": list(late.members),
+            "steps": list(late.steps),
+        }
+        for late in analysis.stragglers
+    ]
+
+
+def imbalance_rows(analysis: Analysis) -> list[dict[str, Any]]:
+    """One row per all-to-all with unequal splits."""
+    return [
+        {
+            "match": found.match,
+            "group_id": found.group if found.group >= 0 else None,
+            "step": found.step,
+            "sent_bytes": {str(rank): value for rank, value in found.sent.items()},
+            "received_bytes": {str(rank): value for rank, value in found.received.items()},
+            "per_peer": found.per_peer,
+            "ratio": found.ratio,
+            "ratio_received": found.ratio_received,
+        }
+        for found in analysis.imbalance
     ]

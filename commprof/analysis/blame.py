@@ -1,0 +1,115 @@
+"""Why a rank is late: its largest local reason; for compute, whether the same kernels take longer or there are more."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from commprof.analysis.behaviour import COMM, COMPUTE, COPY, HOST, INPUT, OTHER
+from commprof.analysis.charges import Charges
+from commprof.analysis.lateness import INHERITED
+from commprof.analysis.model import Analysis, RankAnalysis
+from commprof.analysis.peers import Peers
+
+_CAUSE_OF = {
+    COMM: "communication",
+    COPY: "copy",
+    INPUT: "input",
+    HOST: "host",
+    OTHER: "unknown",
+    INHERITED: "inherited",
+}
+_WORDS = {
+    COMPUTE: "compute", COMM: "transfers", COPY: "copies", INPUT: "data loader", HOST: "host gaps",
+    OTHER: "gaps that nothing explains", INHERITED: "from before the capture or a missing rank",
+}  # fmt: skip
+
+Evidence = tuple[tuple[str, int | float | str, str], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Cause:
+    """A cause in the words of the report, and what speaks for it: (what, value, unit)."""
+
+    name: str
+    evidence: Evidence
+
+
+@dataclass(frozen=True, slots=True)
+class Excess:
+    """How a rank's compute per step differs from that of its peers, nanoseconds: ``slower`` from the same kernels
+    taking longer, ``more`` from more or other kernels. ``kernel`` is the one that differs most, ``factor`` by how much.
+    """
+
+    slower: float
+    more: float
+    kernel: str
+    factor: float
+
+
+def find_cause(
+    analysis: Analysis, charges: Charges, peers: Peers, members: Sequence[int], steps: Sequence[str]
+) -> Cause:
+    """The cause of the own charges of these ranks (indices into the input)."""
+    reasons = charges.own[list(members)].sum(axis=(0, 1))
+    largest = int(reasons.argmax())
+    total = float(reasons.sum())
+    share: Evidence = ((f"share of the charge: {_WORDS[largest]}", float(reasons[largest]) / max(total, 1.0), "share"),)
+    if largest != COMPUTE:
+        return Cause(_CAUSE_OF[largest], share)
+    found = [excess for rank in members if (excess := compute_excess(analysis, peers, rank, steps)) is not None]
+    if not found:
+        return Cause("unknown", share)
+    slower, more = sum(excess.slower for excess in found), sum(excess.more for excess in found)
+    top = max(found, key=lambda excess: excess.slower + excess.more)
+    detail: Evidence = (
+        ("the same kernels take longer, per step", round(slower), "ns"),
+        ("more or larger kernels, per step", round(more), "ns"),
+        (f"{top.kernel[:80]} against the median rank", round(top.factor, 3), "times"),
+    )
+    return Cause("slow-device" if slower >= more else "more-work", (*share, *detail))
+
+
+def compute_excess(analysis: Analysis, peers: Peers, rank: int, steps: Sequence[str]) -> Excess | None:
+    """Compute of a rank per step against the median of the other ranks of its role; ``None`` without any."""
+    others = peers.others(rank) or [index for index in range(len(analysis.ranks)) if index != rank]
+    if not others:
+        return None
+    mine = _totals(analysis.ranks[rank], steps)
+    theirs = [_totals(analysis.ranks[index], steps) for index in others[:64]]
+    slower = more = 0.0
+    worst, factor, name = 0.0, 1.0, ""
+    for kind, (count, ns) in mine.items():
+        known = [table[kind] for table in theirs if kind in table]
+        if 2 * len(known) < len(theirs):
+            more += ns
+            continue
+        usual_count = float(np.median([n for n, _ in known]))
+        usual = float(np.median([total / n for n, total in known]))
+        own = ns / count
+        longer = min(count, usual_count) * (own - usual)
+        slower += longer
+        more += (count - usual_count) * (own if count > usual_count else usual)
+        if abs(longer) > worst:
+            worst, factor, name = abs(longer), own / usual if usual else 1.0, kind.rpartition("|")[0]
+    return Excess(max(slower, 0.0), max(more, 0.0), name, factor)
+
+
+def _totals(rank: RankAnalysis, steps: Sequence[str]) -> dict[str, tuple[float, float]]:
+    """Calls and nanoseconds per step of each kind of kernel in these steps."""
+    if rank.behaviour is None:
+        return {}
+    table = rank.behaviour.kernels
+    names = rank.shares.step_names
+    chosen = np.array([index for index, name in enumerate(names) if name in set(steps)], np.int64)
+    rows = np.isin(table.step, chosen)
+    kinds = len(table.kinds)
+    count = np.bincount(table.kind[rows], table.count[rows].astype(np.float64), minlength=kinds)
+    total = np.bincount(table.kind[rows], table.ns[rows].astype(np.float64), minlength=kinds)
+    parts = max(1, len(chosen))
+    return {
+        table.kinds[kind]: (float(count[kind]) / parts, float(total[kind]) / parts)
+        for kind in np.flatnonzero(count).tolist()
+    }

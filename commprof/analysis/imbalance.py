@@ -1,0 +1,82 @@
+"""All-to-alls with unequal splits: who sent and received how much (``spec``: sections 6 and 9)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from commprof.analysis.matching import Matching
+from commprof.analysis.model import Analysis
+from commprof.analysis.waiting import MatchTimes
+from commprof.trace.model import UNKNOWN_SIZE
+
+_MATRIX_MEMBERS = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Imbalance:
+    """One all-to-all with unequal splits: bytes by rank, ``None`` where a rank does not say. ``ratio`` is the largest
+    over the mean of the bytes sent, ``ratio_received`` of those received. ``per_peer[i][j]`` are the bytes from the
+    ``i``-th to the ``j``-th member of the group, ``None`` where not every member states its splits."""
+
+    match: int
+    group: int
+    step: str | None
+    sent: dict[int, int | None]
+    received: dict[int, int | None]
+    per_peer: list[list[int]] | None
+    ratio: float | None
+    ratio_received: float | None
+
+
+def find_imbalance(analysis: Analysis, found: Matching, times: MatchTimes) -> list[Imbalance]:
+    """One entry per match whose splits are unequal on any rank, in order of time."""
+    calls = found.calls
+    out = []
+    for match in np.flatnonzero(times.uneven).tolist():
+        rows = found.rows[int(found.first[match]) : int(found.first[match + 1])]
+        sent, received = {}, {}
+        stated = {}
+        for row in rows.tolist():
+            index = int(calls.rank[row])
+            own, place = analysis.ranks[index].calls, row - int(calls.first[index])
+            number = analysis.ranks[index].rank
+            sent[number], received[number] = _known(own.sent_bytes[place]), _known(own.received_bytes[place])
+            if place in own.splits and own.splits[place][0] is not None:
+                stated[number] = own.splits[place][0]
+        step = int(calls.step[rows[0]])
+        out.append(
+            Imbalance(
+                match,
+                int(found.group[match]),
+                calls.step_names[step] if step >= 0 else None,
+                sent,
+                received,
+                _matrix(analysis.groups[found.group[match]].ranks, stated),
+                _ratio(sent),
+                _ratio(received),
+            )
+        )
+    return out
+
+
+def _known(value: np.int64) -> int | None:
+    return None if value == UNKNOWN_SIZE else int(value)
+
+
+def _ratio(values: dict[int, int | None]) -> float | None:
+    """Largest over mean; ``None`` where a rank does not say or nothing moves."""
+    known = [value for value in values.values() if value is not None]
+    if not known or len(known) < len(values) or not sum(known):
+        return None
+    return max(known) * len(known) / sum(known)
+
+
+def _matrix(members: tuple[int, ...] | None, stated: dict[int, tuple[int, ...] | None]) -> list[list[int]] | None:
+    if members is None or len(members) > _MATRIX_MEMBERS:
+        return None
+    rows = [stated.get(rank) for rank in members]
+    if any(row is None or len(row) != len(members) for row in rows):
+        return None
+    return [list(row) for row in rows if row is not None]

@@ -1,0 +1,205 @@
+"""Why a late rank came late to a call: what it did beyond its peers since a call to which it was in step with them.
+
+A rank can be behind without being late: while a call still runs, the next one waits in its queue on every rank, and
+only the compute stream shows who is behind. So a rank counts as in step at a call if it was not late to it, or the
+others lost that time waiting for it, and if it had computed for as long as its peers by then. From there to the call
+in question, both ends at the same place of the program, everything it did for longer than its peers made it late.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from commprof.analysis.behaviour import ACTIVITIES, COMM, COMPUTE
+from commprof.analysis.exposedwait import waiting_pieces
+from commprof.analysis.lanes import changes
+from commprof.analysis.matching import NO_MATCH, Matching
+from commprof.analysis.model import Analysis
+from commprof.analysis.peers import Peers
+from commprof.analysis.segments import medians_of_others
+from commprof.analysis.waiting import MatchTimes
+from commprof.intervals import Int64Array
+
+Float64Array = NDArray[np.float64]
+
+REASONS = (*ACTIVITIES, "inherited")
+"""What a charge is for: one of the activities (``comm``: transfers), or lateness from outside of the capture."""
+
+INHERITED = len(ACTIVITIES)
+OTHER = ACTIVITIES.index("other")
+
+_IN_STEP_NS = 20_000
+_IN_STEP_SHARE = 0.005
+
+
+@dataclass(slots=True, eq=False)
+class Lateness:
+    """Of the late row of each match: shares of its local reasons, shape ``(matches, reasons)``, and the share
+    ``passing`` on to pieces of waiting ``low`` to ``high`` of other chains than ``own_chain``: pieces have a
+    ``weight``, the ``chain`` of their call and its match, ``target``."""
+
+    local: Float64Array
+    passing: Float64Array
+    low: Int64Array
+    high: Int64Array
+    own_chain: Int64Array
+    weight: Float64Array
+    chain: Int64Array
+    target: Int64Array
+
+
+def find_lateness(
+    analysis: Analysis, found: Matching, times: MatchTimes, peers: Peers, exposed: Int64Array, beyond: Int64Array,
+    late: Int64Array, row: Int64Array,
+) -> Lateness:  # fmt: skip
+    """Divide the lateness of ``late`` (rank of each match, -1: nobody; ``row``: its row) over its reasons."""
+    chain = _chains(analysis, found)
+    done = np.concatenate([rank.behaviour.done for rank in analysis.ranks if rank.behaviour is not None], axis=1)
+    group = _compared_with(found, peers)
+    lateness = _how_late(found, times, beyond)
+    since = _in_step_before(analysis, found, done[COMPUTE], chain, group, lateness, exposed)
+    waits = _Waits(analysis, found, exposed, peers, chain, since)
+    # Communication with the same ranks is no reason to be late to them, and waiting for others is theirs.
+    done[COMM] -= _chain_sum(exposed_time(analysis), chain, found, np.full(len(since), -1)) + waits.until
+    some = np.flatnonzero(row >= 0)
+    mine = row[some]
+    more = np.zeros((len(late), len(REASONS)))
+    for reason in range(len(ACTIVITIES)):
+        ahead = done[reason] - medians_of_others(done[reason], group)[0]
+        more[some, reason] = np.maximum(ahead[mine] - np.where(since[mine] >= 0, ahead[since[mine]], 0), 0)
+    passing = np.zeros(len(late))
+    passing[some] = waits.beyond[mine]
+    told = more.sum(axis=1) + passing
+    # With nothing before it in the capture, what nothing explains came in from before.
+    more[some, INHERITED] = np.where(since[mine] < 0, np.maximum(lateness[mine] - told[some], 0), 0)
+    told += more[:, INHERITED]
+    more[told <= 0, OTHER] = 1.0
+    told = np.where(told <= 0, 1.0, told)
+    low, high, own_chain = (np.full(len(late), -1, np.int64) for _ in range(3))
+    low[some], high[some], own_chain[some] = waits.low[mine], waits.high[mine], chain[mine]
+    return Lateness(
+        more / told[:, None], passing / told, low, high, own_chain, waits.weight, waits.chain, waits.target
+    )  # fmt: skip
+
+
+def exposed_time(analysis: Analysis) -> Int64Array:
+    """Exposed time of every call of the input."""
+    parts = [rank.shares.exposed for rank in analysis.ranks]
+    return np.concatenate(parts) if parts else np.empty(0, np.int64)
+
+
+def _chains(analysis: Analysis, found: Matching) -> Int64Array:
+    """A number per row, equal for the calls of one rank with the same ranks."""
+    parts, offset = [], 0
+    for rank in analysis.ranks:
+        assert rank.behaviour is not None
+        parts.append(rank.behaviour.chain + offset)
+        offset += int(rank.behaviour.chain.max(initial=-1)) + 1
+    return np.concatenate(parts) if parts else np.empty(0, np.int64)
+
+
+def _compared_with(found: Matching, peers: Peers) -> Int64Array:
+    """Whom a row is compared with: the same call of its role, or the other members where it is alone in its role."""
+    counts = np.bincount(peers.place, minlength=int(peers.place.max(initial=0)) + 1)
+    alone = counts[peers.place] < 2
+    return np.where(alone & (found.match != NO_MATCH), len(counts) + found.match, peers.place)
+
+
+def _how_late(found: Matching, times: MatchTimes, beyond: Int64Array) -> Int64Array:
+    """How much later than the median of the others each row entered its call, nanoseconds, 0 for early ones.
+
+    In a synchronising call the others last that much longer; to a message a sender is as late as its receiver waits.
+    """
+    rows, of_row = found.rows, found.of_row
+    out = np.zeros(len(found.calls), np.int64)
+    usual, _ = medians_of_others(found.calls.duration[rows], of_row)
+    longest = np.zeros(len(found), np.int64)
+    np.maximum.at(longest, of_row, beyond[rows])
+    waited_for = times.last[of_row] == found.calls.rank[rows]
+    out[rows] = np.where(
+        times.one_way[of_row],
+        np.where(waited_for, longest[of_row], 0),
+        np.maximum(usual - found.calls.duration[rows], 0),
+    )
+    return out
+
+
+def _in_step_before(
+    analysis: Analysis, found: Matching, computed: Int64Array, chain: Int64Array, group: Int64Array,
+    lateness: Int64Array, exposed: Int64Array,
+) -> Int64Array:  # fmt: skip
+    """For each row the last earlier row of its chain at which the rank was in step with its peers, -1 for none."""
+    calls = found.calls
+    steps = [step.split.duration for rank in analysis.ranks for step in rank.devices[0].steps]
+    allowed = max(_IN_STEP_NS, round(_IN_STEP_SHARE * float(np.mean(steps)))) if steps else _IN_STEP_NS
+    absorbed = np.zeros(len(calls), np.int64)
+    absorbed[found.rows] = medians_of_others(exposed[found.rows], found.of_row)[0]
+    behind = medians_of_others(computed, group)[0] - computed
+    in_step = (lateness - absorbed <= allowed) & (behind <= allowed)
+    order = np.lexsort((np.arange(len(calls)), calls.start, chain))
+    index = np.arange(len(order))
+    fresh = changes(chain[order]) if len(order) else np.empty(0, np.bool_)
+    first = np.maximum.accumulate(np.where(fresh, index, 0))
+    last = np.maximum.accumulate(np.where(in_step[order], index, -1))
+    before = np.concatenate([[-1], last[:-1]]) if len(order) else index
+    out = np.full(len(calls), -1, np.int64)
+    there = before >= first
+    there &= ~fresh
+    out[order] = np.where(there, order[np.maximum(before, 0)], -1)
+    return out
+
+
+def _chain_sum(values: Int64Array, chain: Int64Array, found: Matching, since: Int64Array) -> Int64Array:
+    """Sum of ``values`` over the calls of the same chain from row ``since`` (or the first) to before each row."""
+    order = np.lexsort((np.arange(len(values)), found.calls.start, chain))
+    total = np.empty(len(values), values.dtype)
+    total[order] = np.cumsum(values[order]) - values[order]
+    head = np.empty(len(values), np.int64)
+    if len(order):
+        index = np.arange(len(order))
+        head[order] = order[np.maximum.accumulate(np.where(changes(chain[order]), index, 0))]
+    return np.asarray(total - total[np.where(since >= 0, since, head)])
+
+
+class _Waits:
+    """Waiting of every rank as pieces in order of time, but for that in calls of the chain of the row that asks.
+
+    Per row of the calls: ``until`` is all of it before the call, ``beyond`` what is between ``since`` and the call and
+    more than the peers wait there.
+    """
+
+    def __init__(
+        self, analysis: Analysis, found: Matching, exposed: Int64Array, peers: Peers, chain: Int64Array,
+        since: Int64Array,
+    ) -> None:  # fmt: skip
+        calls = found.calls
+        usual, others = medians_of_others(exposed, peers.place)
+        more = np.where(others > 0, np.maximum(exposed - usual, 0), exposed)
+        share = more / np.maximum(exposed, 1)
+        until, beyond = np.zeros(len(calls), np.int64), np.zeros(len(calls))
+        self.low, self.high = np.zeros(len(calls), np.int64), np.zeros(len(calls), np.int64)
+        weights, owners, offset = [], [], 0
+        for index, rank in enumerate(analysis.ranks):
+            rows, pieces, start = calls.rows_of(index), rank.shares.pieces, rank.calls.start
+            ns = waiting_pieces(pieces, start, analysis.waiting[index].wait)
+            some = np.flatnonzero(ns > 0)
+            some = some[np.argsort(pieces.start[some], kind="stable")]
+            call = pieces.call[some] + rows.start
+            weight = ns[some] * share[call]
+            times, own = pieces.start[some], since[rows] - rows.start
+            low = np.where(own >= 0, np.searchsorted(times, start[np.maximum(own, 0)], side="left"), 0)
+            high = np.maximum(np.searchsorted(times, start, side="left"), low)
+            total, heavy = np.concatenate([[0], np.cumsum(ns[some])]), np.concatenate([[0.0], np.cumsum(weight)])
+            until[rows], beyond[rows] = total[high], heavy[high] - heavy[low]
+            self.low[rows], self.high[rows] = low + offset, high + offset
+            offset += len(some)
+            weights.append(weight)
+            owners.append(call)
+        owner = np.concatenate(owners) if owners else np.empty(0, np.int64)
+        self.until = until - _chain_sum(exposed, chain, found, np.full(len(since), -1))
+        self.beyond = np.maximum(beyond - _chain_sum(more, chain, found, since), 0.0)
+        self.weight = np.concatenate(weights) if weights else np.empty(0)
+        self.chain, self.target = chain[owner], found.match[owner]

@@ -1,0 +1,251 @@
+"""Who makes others wait, how regularly, and why (``spec``: section 10)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from commprof.analysis.blame import Cause, find_cause
+from commprof.analysis.charges import Charges
+from commprof.analysis.lateness import Float64Array
+from commprof.analysis.levels import STAGE_EXCESS, Level, LongStage, find_levels, find_stages, long_stages
+from commprof.analysis.matching import Matching
+from commprof.analysis.model import Analysis
+from commprof.analysis.peers import Peers
+from commprof.analysis.waiting import MatchTimes
+from commprof.intervals import Int64Array
+
+SHARE_OF_STEP = 0.02
+"""A charge below this share of the step names nobody; findings start there too."""
+ALIKE = 2.0
+"""Members of a host, stage or replica whose charges are within this factor are named as a whole."""
+_DEVIATIONS = 3.0
+_FEWEST_STEPS = 3
+_FIRST_STEP_OUT_FROM = 4
+_OUTSIDE = 0.5
+_LEADS = 0.75
+
+
+@dataclass(frozen=True, slots=True)
+class Straggler:
+    """One rank, host, pipeline stage or replica that others wait for; ``rank`` is null for all but the first.
+
+    ``charged_per_step`` is its own charge in ns, ``last`` of ``matched`` calls waited for it. ``chain`` are the ranks
+    that lateness went through, from the one that others waited for to the one where it began.
+    """
+
+    rank: int | None
+    host: str | None
+    role: str | None
+    kind: str
+    charged_per_step: int
+    share: float
+    last: int
+    matched: int
+    cause: str
+    evidence: tuple[tuple[str, int | float | str, str], ...]
+    chain: tuple[int, ...]
+    members: tuple[int, ...]
+    steps: tuple[str, ...]
+
+
+@dataclass(slots=True, eq=False)
+class Ledger:
+    """Own charges by rank and step, ``length`` of each step in ns, names of the steps; steps that count only."""
+
+    own: Float64Array
+    length: Float64Array
+    names: list[str]
+
+    def share(self, members: Sequence[int]) -> Float64Array:
+        """Own charge of the members together in each step, as a share of the step."""
+        return np.asarray(self.own[list(members)].sum(axis=0) / self.length)
+
+
+def find_stragglers(
+    analysis: Analysis, found: Matching, times: MatchTimes, charges: Charges, peers: Peers, hosts: Mapping[int, str]
+) -> list[Straggler]:
+    """Every rank, or the host, stage or replica instead of its ranks, that costs the others 2 % of the step or more."""
+    ledger = ledger_of(analysis, found, charges)
+    if not len(ledger.names):
+        return []
+    namer = _Namer(analysis, found, times, charges, peers, hosts, ledger)
+    stages = namer.long_stages(long_stages(analysis, find_stages(found, peers), ledger.names))
+    levels = find_levels(analysis, found, peers, hosts)
+    rotating = namer.rotating(levels)
+    if rotating is not None:
+        return [rotating, *stages]
+    out, covered = stages, set[int]()
+    for level in sorted(levels, key=lambda level: -len(level.members)):
+        if covered.isdisjoint(level.members) and namer.together(level):
+            named = namer.name(level.members, level)
+            if named is not None:
+                out.append(named)
+                covered.update(level.members)
+    for rank in range(len(analysis.ranks)):
+        if rank not in covered and namer.stands_out(rank):
+            named = namer.name((rank,), None)
+            if named is not None:
+                out.append(named)
+    return sorted(out, key=lambda straggler: -straggler.charged_per_step)
+
+
+def ledger_of(analysis: Analysis, found: Matching, charges: Charges) -> Ledger:
+    """Own charges of the steps that count: those with a length, without the first if there are four or more."""
+    lengths: dict[str, list[int]] = {}
+    for rank in analysis.ranks:
+        for step in rank.devices[0].steps:
+            lengths.setdefault(step.name, []).append(step.split.duration)
+    names = found.calls.step_names
+    kept = [index for index, name in enumerate(names) if lengths.get(name) and max(lengths[name]) > 0]
+    if len(kept) >= _FIRST_STEP_OUT_FROM:
+        kept = kept[1:]
+    length = np.array([np.mean(lengths[names[index]]) for index in kept])
+    return Ledger(charges.own.sum(axis=2)[:, kept], length, [names[index] for index in kept])
+
+
+class _Namer:
+    """Decides about one candidate after the other."""
+
+    def __init__(
+        self, analysis: Analysis, found: Matching, times: MatchTimes, charges: Charges, peers: Peers,
+        hosts: Mapping[int, str], ledger: Ledger,
+    ) -> None:  # fmt: skip
+        self.analysis, self.found, self.times, self.charges = analysis, found, times, charges
+        self.peers, self.hosts, self.ledger = peers, hosts, ledger
+        self.mean = ledger.own.mean(axis=1)
+        self.step = float(ledger.length.mean())
+
+    def together(self, level: Level) -> bool:
+        """Whether a level is late as a whole: its members are charged alike, the others much less."""
+        mine = self.mean[list(level.members)]
+        rest = np.delete(self.mean, list(level.members))
+        if len(mine) < 2 or not len(rest) or mine.min() <= 0:
+            return False
+        alike = mine.max() <= ALIKE * mine.min() or (len(mine) >= 4 and mine.max() <= ALIKE * mine.mean())
+        if not self._leads(level.members):
+            return False
+        return bool(alike and rest.mean() <= _OUTSIDE * mine.mean() and rest.max() <= mine.max())
+
+    def _leads(self, members: Sequence[int]) -> bool:
+        """Whether the most charged rank of nearly every step is one of the members."""
+        led, leader = self._leaders()
+        return bool(led.any()) and float(np.isin(leader[led], members).mean()) >= _LEADS
+
+    def _leaders(self) -> tuple[NDArray[np.bool_], Int64Array]:
+        """Steps in which the most charged rank costs enough to be named, and which rank that is in every step."""
+        own = self.ledger.own
+        return own.max(axis=0) / self.ledger.length >= SHARE_OF_STEP, own.argmax(axis=0)
+
+    def stands_out(self, rank: int) -> bool:
+        """Whether the charge of a rank is more than the charges of its role scatter."""
+        others = self.mean[self.peers.others(rank)]
+        if not len(others):
+            return True
+        deviation = float(np.median(np.abs(others - np.median(others))))
+        return bool(self.mean[rank] >= _DEVIATIONS * deviation)
+
+    def name(self, members: Sequence[int], level: Level | None) -> Straggler | None:
+        """The straggler that these ranks are, if they cost enough."""
+        share = self.ledger.share(members)
+        over = share >= SHARE_OF_STEP
+        if not over.any():
+            return None
+        steps = len(over)
+        if steps < _FEWEST_STEPS:
+            kind = "single-step"
+        else:
+            kind = "persistent" if 2 * int(over.sum()) >= steps else "intermittent"
+        cause = find_cause(self.analysis, self.charges, self.peers, members, self.ledger.names)
+        return self._straggler(members, level, kind, share, cause)
+
+    def _straggler(
+        self, members: Sequence[int], level: Level | None, kind: str, share: Float64Array, cause: Cause
+    ) -> Straggler:
+        last, matched = self._last(members)
+        charged = float(self.mean[list(members)].sum())
+        hosts = {self.hosts.get(self.analysis.ranks[index].rank) for index in members}
+        steps = tuple(name for name, part in zip(self.ledger.names, share, strict=True) if part >= SHARE_OF_STEP)
+        return Straggler(
+            rank=self.analysis.ranks[members[0]].rank if level is None else None,
+            host=hosts.pop() if len(hosts) == 1 else None,
+            role=level.name if level is not None and level.kind != "host" else None,
+            kind=kind,
+            charged_per_step=round(charged),
+            share=charged / self.step,
+            last=last,
+            matched=matched,
+            cause=cause.name,
+            evidence=(("last to arrive", f"{last} of {matched}", "calls"), *cause.evidence),
+            chain=self._chain(members),
+            members=tuple(self.analysis.ranks[index].rank for index in members),
+            steps=steps,
+        )
+
+    def long_stages(self, stages: Sequence[LongStage]) -> list[Straggler]:
+        """Stages that have so much more to compute that the pipeline waits for them: no fault of a machine."""
+        out = []
+        for stage in stages:
+            share = stage.cost / self.step
+            if share < SHARE_OF_STEP or stage.excess < STAGE_EXCESS:
+                continue
+            steps = len(self.ledger.names)
+            kind = "single-step" if steps < _FEWEST_STEPS else "persistent"
+            found = self._straggler(
+                stage.level.members, stage.level, kind, np.full(steps, share),
+                Cause("more-work", (("more compute than the median stage", round(stage.excess, 4), "share"),)),
+            )  # fmt: skip
+            out.append(replace(found, charged_per_step=stage.cost, share=share, chain=()))
+        return out
+
+    def _last(self, members: Sequence[int]) -> tuple[int, int]:
+        """In how many calls one of the members was the last, of how many that they took part in."""
+        mine = np.isin(self.found.calls.rank[self.found.rows], members)
+        took_part = np.unique(self.found.of_row[mine])
+        return int(np.isin(self.times.last[took_part], members).sum()), len(took_part)
+
+    def _chain(self, members: Sequence[int]) -> tuple[int, ...]:
+        """The way that most of the lateness took, from the rank that others waited for to the first of the members."""
+        way = [max(members, key=lambda index: self.mean[index])]
+        while len(way) < 6:
+            into = {one: ns for (one, other), ns in self.charges.passed.items() if other == way[-1] and one not in way}
+            source = max(into, key=lambda one: into[one], default=None)
+            direct = float(self.charges.direct[way[-1]].sum())
+            if source is None or into[source] < max(direct, 0.0) / 4:
+                break
+            way.append(source)
+        return tuple(self.analysis.ranks[index].rank for index in reversed(way))
+
+    def rotating(self, levels: Sequence[Level]) -> Straggler | None:
+        """A pause that goes round: most steps have a late rank, nobody leads in more than twice its fair share."""
+        own, length = self.ledger.own, self.ledger.length
+        steps, ranks = len(length), len(own)
+        led, leader = self._leaders()
+        if steps < 2 or 2 * int(led.sum()) <= steps or ranks < 2:
+            return None
+        counts = np.bincount(leader[led], minlength=ranks)
+        # With few ranks a fair share is most of the steps: there the lead has to change hands as well.
+        most = min(2 * steps / ranks, 2 * int(led.sum()) / 3)
+        if counts.max() > max(most, 1) or (counts > 0).sum() < 2:
+            return None
+        members = tuple(int(index) for index in np.flatnonzero(counts))
+        if not self._takes_turns(own, led) or any(set(members) <= set(level.members) for level in levels):
+            return None
+        cause = find_cause(self.analysis, self.charges, self.peers, members, self.ledger.names)
+        straggler = self._straggler(
+            members, Level("rotating", "", members), "rotating", self.ledger.share(members), cause
+        )
+        return _nobody(straggler)
+
+    def _takes_turns(self, own: Float64Array, led: NDArray[np.bool_]) -> bool:
+        """Whether the leader of each step stands alone in it, so that it is a pause and not noise of all."""
+        rest = own.sum(axis=0) - own.max(axis=0)
+        return bool((own.max(axis=0)[led] >= 2 * rest[led]).mean() > 0.5)
+
+
+def _nobody(straggler: Straggler) -> Straggler:
+    hint: tuple[str, int | float | str, str] = ("possible causes", "garbage collection, contention for cores", "")
+    return replace(straggler, rank=None, role=None, host=None, evidence=(*straggler.evidence, hint))
