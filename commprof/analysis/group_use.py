@@ -171,6 +171,8 @@ def _collective(use: GroupUse) -> str | None:
     total = use.weight(reduces | gathers | scatters | broadcasts | use.of("reduce"))
     if not (reduces | gathers | scatters | broadcasts | rest).any():
         return None
+    if not total:
+        return "unknown" if use.of("unknown").any() else "control"
     known = use.size[(reduces | gathers | scatters | broadcasts) & (use.size > 0)]
     if len(known) and known.max() < _FEW_BYTES and len(known) <= 8 * use.units:
         return "control"
@@ -180,7 +182,7 @@ def _collective(use: GroupUse) -> str | None:
         return _reducing(use, reduces | use.of("reduce"), gathers, broadcasts)
     if use.weight(gathers) or use.weight(scatters):
         return "sharded" if use.weight(scatters) >= _PART * total else "unknown"
-    return "broadcast" if broadcasts.any() else "control"
+    return "broadcast"
 
 
 def _gathering(use: GroupUse, gathers: NDArray[np.bool_], scatters: NDArray[np.bool_]) -> str:

@@ -26,6 +26,9 @@ _BY_PURPOSE = {
     "pipeline": "pp", "ring": "cp", "exchange": "ep", "tensor": "tp", "sequence": "tp", "sharded": "dp",
     "partitioned": "dp", "gradients": "dp", "broadcast": "control", "control": "control",
 }  # fmt: skip
+_MORE_SUMS = 1.25
+"""Replicas sum each scattered shard once; much more than that are other tensors of the same size."""
+
 _DATA = ("gradients", "partitioned", "sharded")
 _ALLOWED: dict[str, tuple[str, ...]] = {
     "dp": (*_DATA, "broadcast", "control", "unknown"),
@@ -186,6 +189,8 @@ def _replicates(use: GroupUse, others: Sequence[GroupUse]) -> tuple[str, list[st
         scattered = other.of("reduce_scatter") & (other.size > 0)
         shards = {round(value / size) for value in other.size[scattered].tolist()} if size else set()
         reduced = use.size[use.of("all_reduce") & (use.size > 0)].tolist()
+        if len(reduced) / use.units > _MORE_SUMS * other.per_unit(scattered):
+            continue
         fitting = sum(any(abs(value - shard) <= shard // 100 for shard in shards) for value in reduced)
         if reduced and fitting >= len(reduced) / 2:
             return "replicate", [f"its messages are the shards of {_called(other)}"]
