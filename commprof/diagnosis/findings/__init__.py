@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from commprof.diagnosis.findings.capture import max_connections, profiler_start, timing_enabled, undetermined
+from commprof.diagnosis.findings.capture import max_connections, profiler_start, timing_enabled, unclaimed
 from commprof.diagnosis.findings.case import Case
 from commprof.diagnosis.findings.dataparallel import (
     compiled_backward,
@@ -81,7 +81,7 @@ RULES: tuple[Rule, ...] = (
     device_synchronisation,
     host_bound,
     copy_bound,
-    undetermined,
+    unclaimed,
     overlap_contention,
     find_unused,
     timing_enabled,

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from commprof.diagnosis.findings.case import Case, Claim, ranks_of, steps_of, whole
-from commprof.diagnosis.ground import Ground
+from commprof.diagnosis.ground import Ground, Mask
 from commprof.diagnosis.model import Evidence
 from commprof.trace.operations import OPERATIONS
 
@@ -72,25 +72,58 @@ def max_connections(ground: Ground) -> Iterator[Case]:
         )  # fmt: skip
 
 
-def undetermined(ground: Ground) -> Iterator[Case]:
-    """What nobody claimed before: exposed, but the trace does not say why."""
-    rows = np.ones(len(ground.exposed), np.bool_)
-    if not len(rows):
-        return
+_KNOWN: dict[str, tuple[str, str]] = {
+    "longer-than-compute": (
+        "Communication takes longer than the compute beside it: it cannot be hidden at this size",
+        "More compute per message: larger micro-batches (memory), gradient accumulation; or fewer bytes: compression, "
+        "bf16 "
+        "(accuracy), a smaller group.",
+    ),
+    "structural": (
+        "The next kernel needs the result of communication: it is on the critical path",
+        "Give it something independent to run beside: chunk it and overlap the chunks with compute, or a second "
+        "micro-batch.",
+    ),
+    "queued": (
+        "Communication queues behind earlier communication on its stream",
+        "Fewer bytes or other streams: a process group of its own for what is needed first (memory, SMs).",
+    ),
+    "late-launch": (
+        "Communication is launched late by the CPU",
+        "Shorten what the CPU does before it: torch.compile, CUDA graphs, no synchronisation before the collective.",
+    ),
+}  # fmt: skip
+
+
+def unclaimed(ground: Ground) -> Iterator[Case]:
+    """Exposed communication that no rule before claimed, by its cause; the one without a cause last."""
+    told = np.zeros(len(ground.exposed), np.bool_)
+    for cause, (title, advice) in _KNOWN.items():
+        rows = ground.cause_is(cause)
+        told |= rows
+        if rows.any():
+            yield _exposed(ground, rows, title, advice, cause)
+    if not told.all():
+        yield _exposed(
+            ground, ~told, "Communication is exposed, its cause is not determined", missing_data(ground), "unknown"
+        )
+
+
+def _exposed(ground: Ground, rows: Mask, title: str, advice: str, cause: str) -> Case:
     shares: dict[str, int] = {}
-    for operation in np.unique(ground.exposed.operation).tolist():
-        mine = ground.exposed.operation == operation
+    for operation in np.unique(ground.exposed.operation[rows]).tolist():
+        mine = rows & (ground.exposed.operation == operation)
         shares[OPERATIONS[operation].replace("_", "-")] = int(ground.exposed.rest[mine].sum())
-    yield Case(
+    return Case(
         "exposed-communication",
-        "Communication is exposed, its cause is not determined",
+        title,
         whole(ground, rows),
-        (missing_data(ground),),
+        (advice,),
         tuple(
             Evidence(f"exposed {name}", ns // len(ground.steps), "ns")
             for name, ns in sorted(shares.items(), key=lambda item: -item[1])[:3]
         ),
-        cause="unknown", ranks=ranks_of(ground, rows), steps=steps_of(ground, rows), group_id=ground.one_group(rows),
+        cause=cause, ranks=ranks_of(ground, rows), steps=steps_of(ground, rows), group_id=ground.one_group(rows),
         calls=ground.calls_in(rows), confidence="bound",
     )  # fmt: skip
 

@@ -15,6 +15,12 @@ def _gathers(ground: Ground) -> Mask:
     return gathers & ~ground.purpose_is("activations", "control")
 
 
+def _of_units(ground: Ground) -> Mask:
+    """Calls that gather parameters of a unit or scatter its gradients."""
+    gradients = ground.purpose_is("gradients") & ground.operation_is("reduce_scatter")
+    return ground.purpose_is("parameters") | gradients | ground.role_is("shard")
+
+
 def _case(ground: Ground, identity: str, title: str, rows: Mask, advice: tuple[str, ...], cause: str) -> Iterator[Case]:
     if not rows.any() or not ground.exposed.rest[rows].any():
         return
@@ -113,7 +119,7 @@ def fsdp_longer_than_compute(ground: Ground) -> Iterator[Case]:
     """The gather started in time, but takes longer than the layer it hides behind."""
     yield from _case(
         ground, "fsdp-longer-than-compute", "Communication of a unit takes longer than the compute beside it",
-        ground.cause_is("longer-than-compute"),
+        ground.cause_is("longer-than-compute") & _of_units(ground),
         (
             "More compute per gather: larger micro-batches (memory) or gradient accumulation without resharding "
             "(reshard_after_forward=False, memory); fewer bytes: shard inside a host and replicate over hosts (HSDP, "

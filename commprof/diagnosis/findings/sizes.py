@@ -79,11 +79,11 @@ def _small(ground: Ground, rows: Mask, identity: str, title: str, advice: tuple[
     sizes = ground.column("size_bytes", tiny)
     yield Case(
         identity, title,
-        whole(ground, tiny),
+        whole(ground, tiny, "host", "rest"),
         advice,
         (
             Evidence("such calls per step", count, "calls"),
-            Evidence("median message", int(np.median(sizes)), "bytes"),
+            *((Evidence("median message", int(np.median(sizes)), "bytes"),) if (sizes >= 0).all() else ()),
             Evidence("exposed", int(exposed.rest[tiny].sum()) // len(ground.steps), "ns"),
             Evidence("of it latency", int(back.sum()) // len(ground.steps), "ns"),
         ),
@@ -98,7 +98,7 @@ def _latency(ground: Ground) -> NDArray[np.float64]:
 
     A call of ``S`` bytes could take ``S f / best`` at the best bus bandwidth that its group shows with a message at
     least four times as large. Without one, all of a message below the size at which messages are tiny is latency, and
-    of one of unknown size if it lasts no longer than the latency of a small one.
+    of one of unknown size if most of its kind last no longer than latency.
     """
     exposed, limits = ground.exposed, ground.limits
     share = np.zeros(len(exposed), np.float64)
@@ -114,7 +114,7 @@ def _latency_of_calls(ground: Ground, step: ReferenceStep) -> NDArray[np.float64
     calls, limits = step.rank.calls, ground.limits
     size, lasted = calls.size_bytes, _transfers(ground, step)
     share = np.where((size >= 0) & (size < limits.tiny_message), 1.0, 0.0)
-    share[(size < 0) & (calls.duration <= limits.small_latency_ns)] = 1.0
+    share[_short(step, limits.small_latency_ns)] = 1.0
     usable = (size > 0) & (lasted > 0) & ~np.isin(step.rank.places.flag, (0, 1)) & ~calls.fused
     for key in np.unique(np.stack([calls.group[usable], calls.operation[usable]]), axis=1).T.tolist():
         mine = np.flatnonzero(usable & (calls.group == key[0]) & (calls.operation == key[1]))
@@ -127,6 +127,20 @@ def _latency_of_calls(ground: Ground, step: ReferenceStep) -> NDArray[np.float64
         needed = size[mine][known] / best[larger[known] - 1]
         share[mine[known]] = np.clip(1 - needed / lasted[mine][known], 0.0, 1.0)
     return share
+
+
+def _short(step: ReferenceStep, limit: int) -> Mask:
+    """Calls of unknown size of a group and operation of which most last no longer than latency.
+
+    The others are then taken to be as small, and to have waited.
+    """
+    calls = step.rank.calls
+    unknown = (calls.size_bytes < 0) & ~calls.fused & ~calls.sync
+    short = np.zeros(len(calls), np.bool_)
+    for key in np.unique(np.stack([calls.group[unknown], calls.operation[unknown]]), axis=1).T.tolist():
+        mine = unknown & (calls.group == key[0]) & (calls.operation == key[1])
+        short[mine] = np.median(calls.duration[mine]) <= limit
+    return short
 
 
 def _transfers(ground: Ground, step: ReferenceStep) -> Int64Array:
