@@ -11,8 +11,8 @@ import pytest
 
 pytest.importorskip("torch")
 
-from commprof.capture import clock_exchange  # noqa: E402
-from commprof.capture.engine import Whereabouts  # noqa: E402
+from commprof.capture import clock_exchange
+from commprof.capture.engine import Whereabouts
 
 pytestmark = pytest.mark.torch
 
@@ -101,7 +101,7 @@ def test_a_first_rank_without_the_hook_costs_a_second_at_most(store: Store, monk
 
 def test_an_address_where_nobody_is_raises(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     first = end(0)
-    hosts, _, token = first.address.split(" ")
+    _hosts, _, token = first.address.split(" ")
     store.set("commprof/clock/0", f"127.0.0.1 1 {token}")
 
     with pytest.raises(ConnectionError, match="rank 0 does not answer"):
