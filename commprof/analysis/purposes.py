@@ -8,7 +8,7 @@ A single rank tells much of it by where calls are launched:
 * Gathers are of parameters where their group also reduces gradients by scattering them, or after the optimizer.
 * All-to-alls and the other collectives of the forward pass are of activations; a broadcast there is of buffers.
 * Whatever is smaller than :data:`SMALL_BYTES`, of whole numbers or a barrier controls the run (a loss to print, the
-  parameters that went unused, a norm), unless ``AccumulateGrad`` launched it.
+  parameters that went unused, a norm), unless ``AccumulateGrad`` launched it; scalars always do where there is more.
 """
 
 from __future__ import annotations
@@ -30,6 +30,9 @@ GRADIENTS, PARAMETERS, ACTIVATIONS, BUFFERS, CONTROL, POINT_TO_POINT = range(len
 SMALL_BYTES = 1024
 """A message below this carries no layer: gradients and activations of one are kilobytes and more."""
 
+_SCALAR_BYTES = 64
+"""No bucket is as small as a few numbers unless the whole model is."""
+
 _ENGINE = re.compile(r"^autograd::engine::evaluate_function")
 _ACCUMULATE = re.compile(r"^autograd::engine::evaluate_function: .*AccumulateGrad")
 _WHOLE = ("int16", "int32", "int64", "bool")
@@ -48,6 +51,8 @@ def purposes_of(scene: Scene, phase: NDArray[np.int8], modules: Modules) -> NDAr
     reduction = np.logical_or.reduce([is_a[name] for name in _REDUCTIONS])
     gather = is_a["all_gather"]
     by_gradient, by_other = _launching_nodes(scene)
+    scalar = (calls.size_bytes >= 0) & (calls.size_bytes < _SCALAR_BYTES)
+    by_gradient &= ~(scalar & _of_groups(scene, by_gradient & ~scalar))
     small = _small(scene) & ~by_gradient
     known = phase != NOWHERE
     forward, backward = phase == FORWARD, phase == BACKWARD

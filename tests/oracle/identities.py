@@ -102,6 +102,7 @@ def check_rollups(report: Json) -> None:
         exposed[row["rank"], row["step"], row["by"]] += row["exposed_ns"]
     for (rank, step, by), total in exposed.items():
         assert total == steps[rank, step]["exposed_comm_ns"], (rank, step, by)
+    check_host_bound(report)
     idle: dict[tuple[int, str], int] = defaultdict(int)
     for row in report["idle"] or []:
         idle[row["rank"], row["step"]] += row["idle_ns"]
@@ -110,3 +111,15 @@ def check_rollups(report: Json) -> None:
     if report["groups"]:
         whole = sum(rank["whole"]["exposed_comm_ns"] for rank in report["ranks"])
         assert sum(group["exposed_ns"] for group in report["groups"]) == whole
+
+
+def check_host_bound(report: Json) -> None:
+    """The cause ``host-bound`` holds exactly the host-bound part of exposed communication."""
+    by_cause: dict[tuple[int, int, str], int] = defaultdict(int)
+    for row in report["exposure"] or []:
+        if row["by"] == "cause" and row["name"] == "host-bound":
+            by_cause[row["rank"], row["device"], row["step"]] += row["exposed_ns"]
+    for rank in report["ranks"]:
+        for step in rank["steps"]:
+            found = by_cause[rank["rank"], rank["device"], step["name"]]
+            assert found == (step["exposed_host_ns"] or 0), (rank["rank"], step["name"])
