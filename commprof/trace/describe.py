@@ -65,18 +65,23 @@ class Describer:
         if row in self._kinds.ranges:
             facts = CallFacts(self._operation_of_range(row))
             return self._placed(facts, facts), "annotation", NO_ID, False
+        rule = rule_for(rank.names[rank.device.name[row]])
         around = self._from_cpu(row)
         if around is not None:
-            return around, "annotation", NO_ID, False
-        name = rank.names[rank.device.name[row]]
-        rule = rule_for(name)
+            return self._named(around, rule[1] if rule else "unknown"), "annotation", NO_ID, False
         if self._kinds.by_pattern[row]:
-            facts, source = CallFacts(operation_of(name)), "pattern"
+            facts, source = CallFacts(operation_of(rank.names[rank.device.name[row]])), "pattern"
         elif operator != NONE and rule is None:
             facts, source = CallFacts("unknown"), "link"
         else:
             facts, source = CallFacts(rule[1] if rule else "unknown"), "name"
         return self._placed(facts, facts), source, NO_ID, False
+
+    def _named(self, place: int, operation: str) -> int:
+        """The facts at a place; their operation is the kernel's where they have none, as ``nccl:coalesced`` has."""
+        if self.facts[place].operation != "unknown" or operation == "unknown":
+            return place
+        return self._placed(("named", place, operation), replace(self.facts[place], operation=operation))
 
     def _from_metadata(self, own: Args | None, told: Args | None) -> tuple[int, str, int, bool]:
         key = (own and _WHAT(own), told and _WHAT(told))

@@ -24,7 +24,6 @@ _BY_WORD = (
     ("broadcast", "broadcast"),
     ("dispatch", "all_to_all"),
     ("combine", "all_to_all"),
-    ("coalesced", "send_recv"),
     ("oneshotreduce", "all_reduce"),
     ("reduce", "reduce"),
     ("gather", "gather"),
@@ -58,11 +57,17 @@ _ELEMENT_BYTES = {
     "complexhalf": 4, "complexfloat": 8, "complexdouble": 16, "complex32": 4, "complex64": 8, "complex128": 16,
     "c10::complex<float>": 8, "c10::complex<double>": 16, "c10::complex<c10::half>": 4,
     "float8_e4m3fn": 1, "float8_e5m2": 1, "float8_e4m3fnuz": 1, "float8_e5m2fnuz": 1, "float8_e8m0fnu": 1,
-    "quint8": 1, "qint8": 1, "qint32": 4,
+    "float4_e2m1fn_x2": 1, "quint8": 1, "qint8": 1, "qint32": 4, "quint4x2": 1, "quint2x4": 1,
+    "bits1x8": 1, "bits2x4": 1, "bits4x2": 1, "bits8": 1, "bits16": 2, "short int": 2, "unsigned short int": 2,
+    "long long int": 8, "unsigned long int": 8, "unsigned long long": 8, "fp64": 8, "fp32": 4, "fp16": 2, "bf16": 2,
+    **{f"{sign}int{bits}": 1 for sign in ("", "u") for bits in range(1, 8)},
 }  # fmt: skip
 
 _STANDARD_NAMES = {
     "float": "float32", "double": "float64", "half": "float16", "byte": "uint8", "unsigned char": "uint8",
+    "fp64": "float64", "fp32": "float32", "fp16": "float16", "bf16": "bfloat16", "short int": "int16",
+    "unsigned short": "uint16", "unsigned short int": "uint16", "unsigned int": "uint32", "unsigned long": "uint64",
+    "unsigned long int": "uint64", "unsigned long long": "uint64", "long long": "int64", "long long int": "int64",
     "char": "int8", "signed char": "int8", "short": "int16", "int": "int32", "long": "int64", "long int": "int64",
     "complexfloat": "complex64", "complexdouble": "complex128", "complexhalf": "complex32",
     "c10::complex<float>": "complex64", "c10::complex<double>": "complex128", "c10::complex<c10::half>": "complex32",

@@ -153,6 +153,24 @@ def test_wait_rows_between_do_not_end_a_batch_and_add_nothing(calls: READ) -> No
     assert (row["op"], row["peer"]) == ("send", 2)
 
 
+@pytest.mark.parametrize(
+    ("name", "op"),
+    [
+        (BARE, "send_recv"),
+        ("ncclDevKernel_AllGather_RING_LL(ncclDevKernelArgsStorage<4096ul>)", "all_gather"),
+        ("ncclDevKernel_Generic_1(ncclDevKernelArgsStorage<4096ul>)", "unknown"),
+    ],
+)
+def test_the_range_of_a_batch_names_no_operation(name: str, op: str, calls: READ) -> None:
+    trace = started()
+    trace.annotation("nccl:coalesced", 100, 150)["args"]["Input Dims"] = [[]]
+    trace.kernel(name, 200, 300, stream=20, launch=120)
+
+    (row,) = calls(trace)
+
+    assert row["op"] == op
+
+
 # Several kernels of one call.
 
 

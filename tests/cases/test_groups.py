@@ -124,7 +124,9 @@ ELEMENT_BYTES = {
     "Byte": 1, "Char": 1, "Short": 2, "Int": 4, "Long": 8, "Half": 2, "Float": 4, "Double": 8, "Bool": 1,
     "BFloat16": 2, "ComplexHalf": 4, "ComplexFloat": 8, "ComplexDouble": 16,
     "Float8_e4m3fn": 1, "Float8_e5m2": 1, "Float8_e4m3fnuz": 1, "Float8_e5m2fnuz": 1, "Float8_e8m0fnu": 1,
-    "UInt16": 2, "UInt32": 4, "UInt64": 8,
+    "UInt16": 2, "UInt32": 4, "UInt64": 8, "Float4_e2m1fn_x2": 1, "UInt4": 1, "Int3": 1, "Bits16": 2, "QInt8": 1,
+    "c10::BFloat16": 2, "c10::Float8_e4m3fn": 1, "signed char": 1, "unsigned char": 1, "long int": 8, "short int": 2,
+    "unsigned int": 4, "c10::complex<float>": 8, "bf16": 2,
 }  # fmt: skip
 
 
