@@ -40,16 +40,13 @@ def _chart(view: Json, rows: list[Json]) -> Json:
     rank, step = min(sums, key=lambda key: (key not in drawn, -sums[key], key[0], str(key[1])))
     mine = sorted((r for r in rows if (r["rank"], r["step"]) == (rank, step)), key=lambda r: r["start_ns"])
     entry = step_entry(view, rank, step)
-    times = [
-        t
-        for row in mine
-        for t in (row["ready_ns"], row["launched_ns"], row["start_ns"], row["end_ns"])
-        if t is not None
-    ]
+    # Launches may lie far before: the CPU runs ahead, which is harmless. They do not stretch the axis.
+    times = [t for row in mine for t in (row["ready_ns"], row["start_ns"], row["end_ns"]) if t is not None]
     first, last = min(times), max(times)
-    backward = next(((r["backward_start_ns"], r["backward_end_ns"]) for r in mine if r.get("backward_end_ns")), None)
+    known = [(r["backward_start_ns"], r["backward_end_ns"]) for r in mine if r.get("backward_end_ns") is not None]
+    backward = max(known, key=lambda span: span[1]) if known else None
     if backward:
-        first, last = min(first, backward[0]), max(last, backward[1])
+        first, last = min(first, backward[0] or first), max(last, backward[1])
     # Some compute before the first bucket and after the last shows what the buckets run beside.
     margin = (last - first) // 25
     axis = Axis(max(first - margin, entry["start_ns"]) if entry else first, last + margin)
@@ -59,7 +56,7 @@ def _chart(view: Json, rows: list[Json]) -> Json:
         "step": clean(step, 60),
         "ticks": axis.ticks(entry["start_ns"] if entry else axis.first),
         "compute": compute_of(axis, entry),
-        "backward": None if backward is None else axis.bar(*backward, "line"),
+        "backward": None if backward is None else axis.bar(backward[0] or first, backward[1], "span"),
         "rows": [_drawn(row, axis, entry) for row in kept],
         "total": len(mine),
         "tail": format_ns(sum(row["tail_ns"] or 0 for row in mine)),

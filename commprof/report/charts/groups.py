@@ -9,7 +9,8 @@ from commprof.report.charts.wording import COMM, Json, clean, count, rank_ranges
 from commprof.units import format_bytes, format_gbps, format_ns
 
 MOST_ROWS = 60
-APART_UP_TO = 24
+MOST_MEMBERS = 6
+APART_UP_TO = 8
 """With more rows than this, groups of one kind share a row."""
 
 
@@ -83,8 +84,14 @@ def _row(rows: list[Json], at_least: dict[tuple[int | None, str], float]) -> Jso
     name = first["description"] or first["group"]
     if len(rows) > 1:
         members = f"{len(rows):,} groups of {count(size, 'rank')}"
+        some = [rank_ranges(row["ranks"]) for row in rows[:MOST_MEMBERS] if row["ranks"]]
+        note = (
+            "; ".join(some) + (f" and {len(rows) - len(some):,} more" if len(rows) > len(some) else "")
+            if some
+            else None
+        )
     else:
-        members = count(size, "rank")
+        members, note = count(size, "rank"), None
         if first["ranks"]:
             members = (
                 f"{members}: {rank_ranges(first['ranks'])}"
@@ -102,6 +109,8 @@ def _row(rows: list[Json], at_least: dict[tuple[int | None, str], float]) -> Jso
         "meaning": meaning.meaning if meaning else None,
         "evidence": [clean(line, 240) for line in (first.get("role_evidence") or [])[:4]],
         "members": clean(members, 60),
+        "members_note": clean(note, 160) if note else None,
+        "each": _each([row["exposed_ns"] for row in rows]),
         "hosts": "n/a"
         if None in crosses
         else "crosses hosts"
@@ -128,6 +137,12 @@ def _row(rows: list[Json], at_least: dict[tuple[int | None, str], float]) -> Jso
         "efficiency": _efficiency(rows),
         "fit": _fit(first) if len(rows) == 1 else None,
     }
+
+
+def _each(values: list[int]) -> str | None:
+    """The least and the most exposed of several groups, where they differ: an equal among equals should not."""
+    low, high = min(values), max(values)
+    return f"each {format_ns(low)} to {format_ns(high)}" if format_ns(low) != format_ns(high) else None
 
 
 def _range(values: list[float | None]) -> str | None:

@@ -20,7 +20,7 @@ from commprof.report.charts.wording import (
 from commprof.units import format_ns
 
 _KEYS = ("duration_ns", "compute_ns", "comm_ns", "overlap_ns", "exposed_comm_ns", "exposed_copy_ns", "idle_ns")
-_WIDE, _MEDIUM = 16, 9
+_WIDE, _MEDIUM, _CHIP = 16, 9, 3
 """Percent of the bar from which on a label fits inside, on any screen and on a wide one."""
 _SHORT_ANSWER = 60
 
@@ -118,7 +118,8 @@ def _bar(report: Json) -> Json | None:
     parts = _parts(ns, whole, base, overlap, is_cpu_run(report))
     drawn = charged["segments"] if charged else [_plain(part, size, whole) for part, size in parts]
     for segment in drawn:
-        segment["room"] = "wide" if segment["width"] >= _WIDE else "medium" if segment["width"] >= _MEDIUM else "none"
+        free = segment["width"] - (_CHIP if segment["number"] else 0)
+        segment["room"] = "wide" if free >= _WIDE else "medium" if free >= _MEDIUM else "none"
     return {
         "title": _bar_title(report, charged is not None),
         "duration": format_ns(round(whole)),
