@@ -35,7 +35,7 @@ from commprof.analysis.passes import BackwardPass
 from commprof.analysis.phases import FORWARD, OPTIMIZER
 from commprof.analysis.places import CAUSES, FLAGS, NOWHERE, UNKNOWN_CAUSE, CallPlaces, PieceCauses
 from commprof.analysis.purposes import ACTIVATIONS, GRADIENTS, PARAMETERS, POINT_TO_POINT
-from commprof.analysis.scene import Scene
+from commprof.analysis.scene import DeviceScene, Scene
 from commprof.analysis.syncs import Syncs, held_up
 from commprof.analysis.timing import NEAR_NS, Timing, waited_for
 from commprof.intervals import Int64Array, union
@@ -258,7 +258,8 @@ def _by_syncs(found: PieceCauses, chosen: Bools, start: Int64Array, end: Int64Ar
 
 
 def host_parts(scene: Scene) -> Int64Array:
-    """Host-bound nanoseconds of each piece; those of one stretch add up to what of the stretch is host-bound."""
+    """Host-bound nanoseconds of each piece; those of one stretch add up to what of the stretch is host-bound, in
+    windows where that is known."""
     pieces, calls = scene.shares.pieces, scene.calls
     out = np.zeros(len(pieces), np.int64)
     for device in scene.devices:
@@ -276,5 +277,15 @@ def host_parts(scene: Scene) -> Int64Array:
         smallest = np.minimum.reduceat(ns, np.flatnonzero(first))
         full = equal >= smallest
         more = np.where(full[stretch], np.where(first, left[stretch], 0), place < left[stretch])
-        out[mine] = equal[stretch] + more
+        out[mine] = np.where(_unlinked(scene, device)[pieces.window[mine]], 0, equal[stretch] + more)
+    return out
+
+
+def _unlinked(scene: Scene, device: DeviceScene) -> Bools:
+    """For each step, and last for none, whether its window holds no compute that is linked to a launch: there nothing
+    is known of the host (``spec``: section 3)."""
+    work = device.work
+    linked = np.sort(work.compute_start[work.compute_launch != NOT_LAUNCHED])
+    out = np.zeros(len(scene.shares.step_names) + 1, np.bool_)
+    out[device.steps] = np.searchsorted(linked, device.end) == np.searchsorted(linked, device.start)
     return out
