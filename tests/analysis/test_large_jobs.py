@@ -1,4 +1,4 @@
-"""Roles of process groups in jobs of 64 to 1,024 ranks, from what one rank of each calls."""
+"""Roles and strategy of jobs of 64 to 1,024 ranks, from what one of their ranks calls on PyTorch's fake backend."""
 
 from __future__ import annotations
 
@@ -6,38 +6,37 @@ from pathlib import Path
 
 import pytest
 
-from tests.builders.command import analyze
+from commprof.analysis.model import Analysis
+from commprof.analysis.parallelism import find_parallelism
+from commprof.analysis.run import analyze
 from tests.builders.sequence import sequence_trace
 from tests.capture.jobs.sequences import SEQUENCES, load
 
+LARGE = [name for name, sequence in SEQUENCES.items() if sequence.ranks >= 64]
 
-@pytest.mark.parametrize("described", [True, False], ids=["described", "undescribed"])
-@pytest.mark.parametrize("name", SEQUENCES)
-def test_roles_are_right_on_one_rank_of_a_large_job(name: str, described: bool, tmp_path: Path) -> None:
+
+def roles(analysis: Analysis) -> dict[str, str]:
+    return {facts.name or "": role.name for facts, role in zip(analysis.groups, analysis.roles, strict=True)}
+
+
+def parts(analysis: Analysis) -> set[str]:
+    assert analysis.strategy is not None
+    return set(analysis.strategy.name.split("+"))
+
+
+@pytest.mark.parametrize("described", [True, False], ids=["described", "not described"])
+@pytest.mark.parametrize("name", LARGE)
+def test_large_jobs_are_recognised(name: str, described: bool, tmp_path: Path) -> None:
     sequence = load(name)
-    path = sequence_trace(sequence, described=described).write(tmp_path / "rank.json")
+    wanted = {group["name"]: SEQUENCES[name].roles[group["description"]] for group in sequence["groups"]}
+    path = sequence_trace(sequence, described=described, steps=2).write(tmp_path / "rank0.json")
 
-    report = analyze(path, tmp_path / "report.json").report
+    analysis = analyze(path, jobs=1)
+    first = roles(analysis), parts(analysis)
+    for rank in analysis.ranks:
+        rank.places.phase[:] = -1
+    find_parallelism(analysis)
 
-    by_members = {tuple(group["ranks"]): group["description"] for group in sequence["groups"]}
-    found = {by_members[tuple(row["ranks"])]: row["role"] for row in report["groups"]}
-    assert found == SEQUENCES[name].roles
-
-
-@pytest.mark.parametrize("name", SEQUENCES)
-def test_the_calls_of_the_sequence_are_all_there_with_their_bytes(name: str, tmp_path: Path) -> None:
-    sequence = load(name)
-    path = sequence_trace(sequence, steps=1).write(tmp_path / "rank.json")
-
-    report = analyze(path, tmp_path / "report.json").report
-
-    size_of = {group["name"]: len(group["ranks"]) for group in sequence["groups"]}
-    calls = sequence["calls"]
-    rows = report["collectives"]
-    assert [(row["op"], row["size_bytes"], row["group_size"]) for row in rows] == [
-        (call["op"], call["size"], size_of[call["group"]]) for call in calls
-    ]
-    # A pipeline sends between passes, and gradients may be reduced after the last one: neither has a phase to record.
-    last = max(index for index, call in enumerate(calls) if call["phase"] == "backward")
-    told = [index for index, call in enumerate(calls[: last + 1]) if call["op"] not in ("send", "recv")]
-    assert [rows[index]["phase"] for index in told] == [calls[index]["phase"] for index in told]
+    assert first == (wanted, SEQUENCES[name].strategy)
+    # Without any phase the order of calls and their sizes are enough.
+    assert (roles(analysis), parts(analysis)) == first
