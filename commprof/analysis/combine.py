@@ -76,14 +76,14 @@ def _refuse_double(ranks: list[RankAnalysis]) -> None:
 
 
 def _merge_groups(ranks: list[RankAnalysis], world: int | None) -> tuple[list[GroupFacts], list[list[int]], bool]:
-    """Groups over all ranks by identity: the name together with the members, or the size where those are unknown."""
+    """Groups over all ranks by identity: the name and the members; size and what is shown where those are unknown."""
     groups: list[GroupFacts] = []
     index: dict[object, int] = {}
     group_of: list[list[int]] = []
     for rank in ranks:
         mapping = []
         for facts in rank.calls.groups:
-            key = (facts.name, facts.ranks or ("size", facts.size))
+            key = (facts.name, facts.ranks or ("shown", facts.shown, facts.size))
             if key not in index:
                 index[key] = len(groups)
                 groups.append(facts)

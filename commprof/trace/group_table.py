@@ -45,7 +45,10 @@ class GroupTable:
             alike = [
                 place
                 for place, other in enumerate(self.facts)
-                if other.name == facts.name and facts.size in (None, other.size)
+                if other.name == facts.name
+                and facts.size in (None, other.size)
+                and (other.ranks is None or set(facts.shown) <= set(other.ranks))
+                and (other.ranks is not None or facts.shown in ((), other.shown))
             ]
             if len(alike) == 1:
                 return alike[0]
@@ -62,7 +65,7 @@ class GroupTable:
         size = call.group_size or (len(ranks) if ranks else entry.size if entry else None)
         description = call.group_description or (entry.description if entry else None)
         members = "known" if ranks else "partly" if shown else "unknown"
-        return GroupFacts(call.group_name, description or None, ranks, size, members)
+        return GroupFacts(call.group_name, description or None, ranks, size, members, () if ranks else shown)
 
     def _entry(self, call: CallFacts, ranks: tuple[int, ...] | None, shown: tuple[int, ...]) -> ProcessGroup | None:
         """What the file's configuration says of the group; ``None`` unless it can only be one entry."""
@@ -70,7 +73,7 @@ class GroupTable:
             entry
             for entry in self.rank.groups
             if entry.name == call.group_name
-            and call.group_size in (None, entry.size)
+            and (entry.size is None or call.group_size in (None, entry.size))
             and (ranks is None or entry.ranks in (None, ranks))
             and (entry.ranks is None or set(shown) <= set(entry.ranks))
         ]

@@ -148,7 +148,7 @@ class GroupFacts:
     """A process group as one rank's calls name it: its identity is its name together with its members.
 
     ``members`` says how far ``ranks`` is known: ``known``, ``partly`` (the profiler shortened the list and nothing
-    completed it) or ``unknown``. ``name`` is ``None`` where calls name no group.
+    completed it; ``shown`` are the members left in it) or ``unknown``. ``name`` is ``None`` where calls name no group.
     """
 
     name: str | None
@@ -156,6 +156,7 @@ class GroupFacts:
     ranks: tuple[int, ...] | None
     size: int | None
     members: str
+    shown: tuple[int, ...] = ()
 
 
 SOURCES = ("metadata", "link", "name", "pattern", "annotation")

@@ -45,6 +45,24 @@ def test_c119_shortened_lists_of_ranks(known: bool, ranks: str, run_analyze: Ana
         assert set(group["ranks"] or []) <= set(range(64))
 
 
+def test_c114_c119_shortened_lists_tell_groups_of_one_name_apart(run_analyze: Analyze, tmp_path: Path) -> None:
+    # Two groups of 32 ranks, one name; the configuration is missing and both lists are shortened.
+    paths = []
+    for rank in (0, 1):
+        trace = Trace(rank=rank, world_size=64)
+        trace.step(1, 0, 1000)
+        trace.gemm(0, 600)
+        trace.all_reduce(500, 900, metadata={"group": "dp", "group_size": 32})
+        trace.events[-1]["args"]["Process Group Ranks"] = f"[{rank}, {rank + 2}, {rank + 4}, ..., {rank + 62}]"
+        del trace.top["distributedInfo"]["pg_config"]
+        paths.append(trace.write(tmp_path / f"rank{rank}.json"))
+
+    run = run_analyze(paths)
+
+    assert [(group["group_size"], group["members"]) for group in run.report["groups"]] == 2 * [(32, "partly")]
+    assert len({call["group_id"] for call in run.report["collectives"]}) == 2
+
+
 def test_c117_calls_without_optional_fields_stay_in_the_summary(run_analyze: Analyze, tmp_path: Path) -> None:
     trace = Trace()
     trace.step(1, 0, 1000)
