@@ -46,7 +46,9 @@ def _chart(view: Json, rows: list[Json]) -> Json:
     known = [(r["backward_start_ns"], r["backward_end_ns"]) for r in mine if r.get("backward_end_ns") is not None]
     backward = max(known, key=lambda span: span[1]) if known else None
     if backward:
-        first, last = min(first, backward[0] or first), max(last, backward[1])
+        last = max(last, backward[1])
+        # Of a long backward pass (pipelines) only as much as the buckets themselves take.
+        first = min(first, max(backward[0] or first, 2 * first - last))
     # Some compute before the first bucket and after the last shows what the buckets run beside.
     margin = (last - first) // 25
     axis = Axis(max(first - margin, entry["start_ns"]) if entry else first, last + margin)
