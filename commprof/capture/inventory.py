@@ -1,6 +1,6 @@
 """Finds what a training consists of: its modules, optimizers, meshes and pipelines, named by the user or not.
 
-Looks once, after the window, at every object that the garbage collector knows (about 0.15 us each).
+Looks once, after the window, at every object that the garbage collector knows (about 0.1 us each).
 """
 
 from __future__ import annotations
@@ -66,15 +66,14 @@ def _look_around() -> _Found:
         *_loaded("torch.distributed.pipelining.stage", "_PipelineStageBase", found.stages),
         *_loaded("torch.distributed.pipelining.schedules", "_PipelineSchedule", found.schedules),
     ]
-    kinds: dict[type, list[Any] | None] = {}
-    for it in gc.get_objects():
-        # isinstance() would ask the object for its __class__, which a lazy proxy answers by doing its work.
-        kind = type(it)
-        if kind not in kinds:
-            kinds[kind] = next((keep for base, keep in wanted if issubclass(kind, base)), None)
-        keep = kinds[kind]
-        if keep is not None:
-            keep.append(it)
+    objects = gc.get_objects()
+    # isinstance() would ask each object for its __class__, which a lazy proxy answers by doing its work.
+    kinds = {
+        kind: next((keep for base, keep in wanted if issubclass(kind, base)), None) for kind in set(map(type, objects))
+    }
+    kept = {kind: keep for kind, keep in kinds.items() if keep is not None}
+    for it in [it for it in objects if type(it) in kept]:
+        kept[type(it)].append(it)
     return found
 
 

@@ -41,6 +41,17 @@ def test_parameters_are_equal_bit_for_bit_with_and_without_the_hook_c195(bitwise
     assert [result["hooks"] for result in results] == [0, 0, 0]
 
 
+def test_so_are_those_of_other_strategies(bitwise: tuple[Path, list[Any]]) -> None:
+    _, results = bitwise
+
+    for rank, result in enumerate(results):
+        for name, digests in result["others"].items():
+            assert len(digests) == (0 if name == "ddp of 2" and rank == 2 else 2)
+            assert len(set(digests)) <= 1, (name, rank)
+    # A digest that could not differ would prove nothing: FSDP's shards are other ones on each rank.
+    assert len({result["others"]["fsdp2"][0] for result in results}) == 3
+
+
 def test_the_hook_issues_no_collective(bitwise: tuple[Path, list[Any]]) -> None:
     _, results = bitwise
 
@@ -90,6 +101,23 @@ def test_trace_and_manifest_of_a_ddp_run_agree(bitwise: tuple[Path, list[Any]]) 
         assert manifest.environment["OMP_NUM_THREADS"] == "1"
         assert not manifest.partial
         assert manifest.notes == ()
+        elements = 6 * (96 * 96 + 96) + 96
+        assert manifest.parameters is not None
+        assert (manifest.parameters.count, manifest.parameters.trainable_bytes) == (elements + 7, 4 * elements)
+        assert manifest.clock_samples == ()  # one host, one clock
+
+
+def test_manifests_of_other_strategies_say_what_they_are(bitwise: tuple[Path, list[Any]]) -> None:
+    folder, _ = bitwise
+
+    sharded = read_manifests(folder.parent / "zero1")[0].optimizers
+    units = read_manifests(folder.parent / "fsdp2")[0].fsdp
+
+    assert [(it.name, it.inner) for it in sharded] == [("ZeroRedundancyOptimizer", "AdamW")]
+    assert sorted((u.module, u.count, u.shard_size) for u in units) == [
+        ("", 96 + 7, 3),
+        *[(f"inner.{i}", 96 * 96 + 96, 3) for i in range(6)],
+    ]
 
 
 def test_step_marks_of_trace_and_manifest_share_one_clock(bitwise: tuple[Path, list[Any]]) -> None:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 from typing import Any
 
-from transformers import TrainerCallback
-
 from commprof.capture.hook import Capture
 
-_Callback: Any = TrainerCallback
+_Callback: Any = importlib.import_module("transformers").TrainerCallback
 
 
 class CaptureCallback(_Callback):  # type: ignore[misc]

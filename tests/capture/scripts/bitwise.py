@@ -1,9 +1,10 @@
-"""The same DDP training without and with the hook, in one process group."""
+"""The same training without and with the hook, in one process group: DDP of 3 and of 2 ranks, ZeRO-1, FSDP2."""
 
 from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,10 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+from torch.distributed.optim import ZeroRedundancyOptimizer
+from torch.distributed.tensor import DTensor
 from torch.nn.parallel import DistributedDataParallel
 
 from commprof.capture import Capture
@@ -34,12 +39,30 @@ class Residual(nn.Module):
         return x * self.scale
 
 
-def train(out: Path | None, rank: int) -> tuple[str, DistributedDataParallel]:
-    torch.manual_seed(7)
+def ddp(group: Any = None) -> tuple[Any, Any]:
+    model = DistributedDataParallel(Residual(), bucket_cap_mb=0.05, process_group=group)
+    return model, torch.optim.AdamW(model.parameters(), lr=3e-3)
+
+
+def zero1() -> tuple[Any, Any]:
     model = DistributedDataParallel(Residual(), bucket_cap_mb=0.05)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
+    return model, ZeroRedundancyOptimizer(model.parameters(), torch.optim.AdamW, lr=3e-3)
+
+
+def fsdp2() -> tuple[Any, Any]:
+    model = Residual()
+    mesh = init_device_mesh("cpu", (dist.get_world_size(),))
+    for layer in model.inner:
+        fully_shard(layer, mesh=mesh)
+    fully_shard(model, mesh=mesh)
+    return model, torch.optim.AdamW(model.parameters(), lr=3e-3)
+
+
+def train(out: Path | None, rank: int, build: Callable[[], tuple[Any, Any]] = ddp, **options: int) -> tuple[str, Any]:
+    torch.manual_seed(7)
+    model, optimizer = build()
     generator = torch.Generator().manual_seed(100 + rank)
-    hook: Any = nullcontext() if out is None else Capture(out, model=model)
+    hook: Any = nullcontext() if out is None else Capture(out, model=model, **options)
     with hook as capture:
         for _ in range(STEPS):
             loss = model(torch.randn(5, 96, generator=generator)).pow(2).mean()
@@ -50,8 +73,14 @@ def train(out: Path | None, rank: int) -> tuple[str, DistributedDataParallel]:
                 capture.step()
     digest = hashlib.sha256()
     for parameter in model.parameters():
-        digest.update(parameter.detach().numpy().tobytes())
+        local = parameter.to_local() if isinstance(parameter, DTensor) else parameter
+        digest.update(local.detach().numpy().tobytes())
     return digest.hexdigest(), model
+
+
+def with_and_without(name: str, build: Callable[[], tuple[Any, Any]], folder: Path, rank: int) -> list[str]:
+    """Digests of the rank's parameters without and with the hook, which records almost every step."""
+    return [train(out, rank, build, skip=0, warmup=1, steps=9)[0] for out in (None, folder / name)]
 
 
 def collectives() -> int:
@@ -70,8 +99,15 @@ def main(folder: Path, rank: int, ranks: int) -> dict[str, Any]:
     log = model._get_ddp_logging_data()
     names = [name for name, parameter in model.module.named_parameters() if parameter.requires_grad]
     hooks = len(getattr(model, "_comm_hooks", []))
+    pair = dist.new_group([0, 1])
+    others = {
+        "ddp of 2": with_and_without("pair", lambda: ddp(pair), folder, rank) if rank < 2 else [],
+        "zero1": with_and_without("zero1", zero1, folder, rank),
+        "fsdp2": with_and_without("fsdp2", fsdp2, folder, rank),
+    }
     dist.destroy_process_group()
     return {
+        "others": others,
         "digests": digests,
         "collectives": [counts[1] - counts[0], counts[2] - counts[1]],
         "sizes": log["rebuilt_bucket_sizes"],
