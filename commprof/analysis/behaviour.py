@@ -1,7 +1,8 @@
 """What one rank did on its own until each of its calls and in each step: small tables that outlive its columns.
 
 When a rank comes late to a call, these tell what it did since a call to which it was not late (``spec``: section 10).
-Time is divided without rest: compute, then exposed communication, then copies, and what remains by what the host did.
+Time is divided without rest: compute, then what the host did not have ready (whatever communication did meanwhile: a
+rank that waits for its host loses nothing by waiting for others), then communication, then copies.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import re
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from commprof.analysis.ranges import codes_of
 from commprof.analysis.scene import DeviceScene, Scene
@@ -18,11 +20,12 @@ from commprof.trace.gloo import cpu_operators
 from commprof.trace.model import Calls
 
 ACTIVITIES = ("compute", "comm", "copy", "input", "host", "other")
-"""What time consists of; ``comm`` is exposed communication, ``other`` time without work that nothing explains."""
+"""What time consists of; ``comm`` is exposed communication that is not host-bound, ``other`` is left unexplained."""
 
 COMPUTE, COMM, COPY, INPUT, HOST, OTHER = range(len(ACTIVITIES))
 
 INPUT_RANGE = re.compile(r"^enumerate\(DataLoader\)|train_dataloader_next|^DataLoader\b")
+HOST_WAITS = re.compile(r"Synchronize|^(?:cuda|hip)Memcpy$|cuMemcpy(?:DtoH|HtoD)(?:_v2)?$")
 _KINDS_KEPT = 400
 
 
@@ -43,10 +46,15 @@ class KernelTotals:
 @dataclass(slots=True, eq=False)
 class Behaviour:
     """``done[:, j]`` are the nanoseconds of each of :data:`ACTIVITIES` from the first event of the capture to the start
-    of call ``j``; ``chain[j]`` is a number that all calls with the same ranks have (messages: with the same peer)."""
+    of call ``j``; ``chain[j]`` is a number that all calls with the same ranks have (messages: with the same peer).
+
+    ``dry[j]``: after call ``j`` the device ran out of work before the host next waited for it, so that waiting in the
+    call delayed nothing in the end.
+    """
 
     chain: Int64Array
     done: Int64Array
+    dry: NDArray[np.bool_]
     kernels: KernelTotals
 
 
@@ -54,13 +62,24 @@ def find_behaviour(scene: Scene) -> Behaviour:
     """The tables of one rank."""
     calls = scene.calls
     done = np.zeros((len(ACTIVITIES), len(calls)), np.int64)
+    dry = np.zeros(len(calls), np.bool_)
     loading = _loading(scene)
     for device in scene.devices:
         mine = np.flatnonzero(calls.device == device.work.device)
         end = calls.start[mine]
         start = np.full(len(mine), int(device.work.all_start.min()), np.int64)
         done[:, mine] = _divide(scene, device, loading, np.minimum(start, end), end)
-    return Behaviour(_chains(calls), done, _kernel_totals(scene))
+        if device.host is not None:
+            dry[mine] = device.host.within(calls.end[mine], _next_wait(scene, calls.end[mine])) > 0
+    return Behaviour(_chains(calls), done, dry, _kernel_totals(scene))
+
+
+def _next_wait(scene: Scene, instant: Int64Array) -> Int64Array:
+    """End of the first call of the host after each instant in which it waits for the device, or of the capture."""
+    runtime = scene.rank.runtime
+    ends = np.sort(runtime.end[np.isin(runtime.name, codes_of(scene.rank, HOST_WAITS))])
+    last = np.iinfo(np.int64).max
+    return np.append(ends, last)[np.searchsorted(ends, instant, side="right")]
 
 
 def _chains(calls: Calls) -> Int64Array:
@@ -82,22 +101,19 @@ def _divide(scene: Scene, device: DeviceScene, loading: IntervalSet, start: Int6
     """Nanoseconds of each activity in ``[start, end)``, shape ``(activities, stretches)``."""
     work = device.work
     compute, comm, copy = work.compute, work.comm, work.copy
+    out = np.zeros((len(ACTIVITIES), len(start)), np.int64)
     if scene.on_cpu:
         # There operators compute inside the loader too, and nothing else stands between launch and work.
         compute = compute - loading
-        host: IntervalSet | None = None
+        late, host = loading - comm, empty()
     else:
-        host = device.host if device.host is not None else empty()
-    comm = comm - compute
-    copy = copy - compute - comm
-    busy = compute | comm | copy
-    waiting = (loading if host is None else loading & host) - busy
-    out = np.zeros((len(ACTIVITIES), len(start)), np.int64)
-    out[COMPUTE], out[COMM] = compute.within(start, end), comm.within(start, end)
-    out[COPY], out[INPUT] = copy.within(start, end), waiting.within(start, end)
-    rest = end - start - out.sum(axis=0)
-    out[HOST] = rest if host is None else (host - busy - waiting).within(start, end)
-    out[OTHER] = rest - out[HOST]
+        host = (device.host if device.host is not None else empty()) - compute
+        late = loading & host
+    comm = comm - compute - host
+    copy = copy - compute - comm - host
+    for activity, instants in ((COMPUTE, compute), (COMM, comm), (COPY, copy), (INPUT, late), (HOST, host - late)):
+        out[activity] = instants.within(start, end)
+    out[HOST if scene.on_cpu else OTHER] += end - start - out.sum(axis=0)
     return out
 
 

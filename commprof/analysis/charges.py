@@ -1,6 +1,7 @@
 """What late ranks cost the others, followed back to where it began (``spec``: section 10).
 
-Every call whose last rank is decided charges that rank with the exposed waiting of the others. Its lateness is divided
+Every call whose last rank is decided charges that rank with the exposed waiting of the others, as far as their hosts
+had something for them to compute and their devices did not catch up before it mattered. Its lateness is divided
 over what it did beyond its peers (:mod:`commprof.analysis.lateness`). What it waited in calls of other groups is passed
 on to the late ranks of those calls, from the last call of the capture to the first; the rest stays with it.
 """
@@ -13,7 +14,14 @@ import numpy as np
 
 from commprof.analysis.all_calls import AllCalls
 from commprof.analysis.clocks import Clocks
-from commprof.analysis.lateness import INHERITED, REASONS, Float64Array, Lateness, find_lateness
+from commprof.analysis.lateness import (
+    INHERITED,
+    REASONS,
+    Float64Array,
+    Lateness,
+    blocking_waits,
+    find_lateness,
+)
 from commprof.analysis.matching import NO_MATCH, Matching
 from commprof.analysis.model import Analysis
 from commprof.analysis.peers import Peers
@@ -50,9 +58,9 @@ def find_charges(
 ) -> Charges:
     """Charges of every rank in every step."""
     calls = found.calls
-    exposed = _exposed_waits(analysis, calls)
     late = _decided(analysis, found, times, clocks)
-    beyond = _beyond_bubble(found, times, exposed, peers)
+    exposed = blocking_waits(analysis, calls)
+    beyond = _beyond_bubble(found, times, _costing(analysis, calls, exposed), peers)
     row = _late_rows(found, late)
     total = np.zeros(len(found))
     np.add.at(total, found.of_row, np.where(calls.rank[found.rows] == late[found.of_row], 0, beyond[found.rows]))
@@ -61,15 +69,17 @@ def find_charges(
     where = np.where(row >= 0, step[np.maximum(row, 0)], -1)
     where = np.where(where < 0, steps - 1, where)
     lateness = find_lateness(analysis, found, times, peers, exposed, beyond, late, row)
+    charge *= lateness.told
     direct = np.zeros((len(analysis.ranks), steps))
     charged = late >= 0
     np.add.at(direct, (late[charged], where[charged]), charge[charged])
     return _pass_on(analysis, found, clocks, lateness, late, where, charge, direct)
 
 
-def _exposed_waits(analysis: Analysis, calls: AllCalls) -> Int64Array:
-    parts = [np.maximum(waits.exposed_wait, 0) for waits in analysis.waiting]
-    return np.concatenate(parts) if parts else np.zeros(len(calls), np.int64)
+def _costing(analysis: Analysis, calls: AllCalls, exposed: Int64Array) -> Int64Array:
+    """The part of ``exposed`` that delayed its rank in the end: a device that ran dry afterwards had caught up."""
+    parts = [rank.behaviour.dry for rank in analysis.ranks if rank.behaviour is not None]
+    return np.where(np.concatenate(parts), 0, exposed) if parts else exposed
 
 
 def _decided(analysis: Analysis, found: Matching, times: MatchTimes, clocks: Clocks) -> Int64Array:

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from commprof.analysis.all_calls import AllCalls
 from commprof.analysis.behaviour import ACTIVITIES, COMM, COMPUTE
-from commprof.analysis.exposedwait import waiting_pieces
 from commprof.analysis.lanes import changes
 from commprof.analysis.matching import NO_MATCH, Matching
 from commprof.analysis.model import Analysis
@@ -39,8 +39,10 @@ _IN_STEP_SHARE = 0.005
 class Lateness:
     """Of the late row of each match: shares of its local reasons, shape ``(matches, reasons)``, and the share
     ``passing`` on to pieces of waiting ``low`` to ``high`` of other chains than ``own_chain``: pieces have a
-    ``weight``, the ``chain`` of their call and its match, ``target``."""
+    ``weight``, the ``chain`` of their call and its match, ``target``. ``told`` is the part of the lateness that any of
+    this explains: the rest it had before already, and was charged with then."""
 
+    told: Float64Array
     local: Float64Array
     passing: Float64Array
     low: Int64Array
@@ -63,7 +65,7 @@ def find_lateness(
     since = _in_step_before(analysis, found, done[COMPUTE], chain, group, lateness, exposed)
     waits = _Waits(analysis, found, exposed, peers, chain, since)
     # Communication with the same ranks is no reason to be late to them, and waiting for others is theirs.
-    done[COMM] -= _chain_sum(exposed_time(analysis), chain, found, np.full(len(since), -1)) + waits.until
+    done[COMM] -= _chain_sum(_blocking_time(analysis, found), chain, found, np.full(len(since), -1)) + waits.until
     some = np.flatnonzero(row >= 0)
     mine = row[some]
     more = np.zeros((len(late), len(REASONS)))
@@ -76,19 +78,31 @@ def find_lateness(
     # With nothing before it in the capture, what nothing explains came in from before.
     more[some, INHERITED] = np.where(since[mine] < 0, np.maximum(lateness[mine] - told[some], 0), 0)
     told += more[:, INHERITED]
-    more[told <= 0, OTHER] = 1.0
+    part = np.zeros(len(late))
+    part[some] = np.minimum(told[some] / np.maximum(lateness[mine], 1), 1.0)
     told = np.where(told <= 0, 1.0, told)
     low, high, own_chain = (np.full(len(late), -1, np.int64) for _ in range(3))
     low[some], high[some], own_chain[some] = waits.low[mine], waits.high[mine], chain[mine]
     return Lateness(
-        more / told[:, None], passing / told, low, high, own_chain, waits.weight, waits.chain, waits.target
+        part, more / told[:, None], passing / told, low, high, own_chain, waits.weight, waits.chain, waits.target
     )  # fmt: skip
 
 
-def exposed_time(analysis: Analysis) -> Int64Array:
-    """Exposed time of every call of the input."""
-    parts = [rank.shares.exposed for rank in analysis.ranks]
-    return np.concatenate(parts) if parts else np.empty(0, np.int64)
+def blocking_waits(analysis: Analysis, calls: AllCalls) -> Int64Array:
+    """Exposed waiting of every call while its host had something for the device to compute."""
+    out = np.zeros(len(calls), np.int64)
+    for index, rank in enumerate(analysis.ranks):
+        np.add.at(out, rank.shares.pieces.call + calls.first[index], rank.causes.wait)
+    return out
+
+
+def _blocking_time(analysis: Analysis, found: Matching) -> Int64Array:
+    """Exposed time of every call that its host did not cause."""
+    out = np.zeros(len(found.calls), np.int64)
+    for index, rank in enumerate(analysis.ranks):
+        pieces = rank.shares.pieces
+        np.add.at(out, pieces.call + found.calls.first[index], pieces.ns - rank.causes.host)
+    return out
 
 
 def _chains(analysis: Analysis, found: Matching) -> Int64Array:
@@ -184,7 +198,7 @@ class _Waits:
         weights, owners, offset = [], [], 0
         for index, rank in enumerate(analysis.ranks):
             rows, pieces, start = calls.rows_of(index), rank.shares.pieces, rank.calls.start
-            ns = waiting_pieces(pieces, start, analysis.waiting[index].wait)
+            ns = rank.causes.wait
             some = np.flatnonzero(ns > 0)
             some = some[np.argsort(pieces.start[some], kind="stable")]
             call = pieces.call[some] + rows.start
