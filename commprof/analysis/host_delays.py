@@ -1,0 +1,108 @@
+"""Why the CPU was late at host-bound instants: what it did then, or what had held it up before.
+
+A host-bound instant is due to ``communication`` while the thread is inside the launch of a collective; it is an
+aftermath (``after-wait``, ``after-synchronisation``) if a wait for the device ended before: without it the CPU would
+have been ahead by as long as it waited. What the device did not compute meanwhile is lost there already; as much as it
+did compute is lost in the host-bound time that follows, up to the next wait.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from commprof.analysis.ranges import codes_of
+from commprof.analysis.scene import Scene
+from commprof.analysis.syncs import BLOCKING_WAIT, RATE_LIMITER, SYNCHRONISATION, Syncs
+from commprof.intervals import Int64Array, IntervalSet, union
+
+DELAYS = ("communication", "after-wait", "after-synchronisation")
+
+_LAUNCHES_COMM = re.compile(r"^(?:c10d::|_c10d_functional|record_param_comms$|nccl:|xccl:)")
+
+
+@dataclass(slots=True, eq=False)
+class HostDelays:
+    """Host-bound nanoseconds by reason of :data:`DELAYS` (the rest has none of them).
+
+    ``exposed[i, k]`` is a part of the host-bound part of piece ``i`` of exposed time, shape ``(pieces, reasons)``;
+    ``idle[device, window]`` a part of the idle time with cause ``launch`` in that window (an index into the names of
+    the steps), shape ``(reasons,)``. ``waited[device, window]`` is how long the CPU waited for communication and how
+    long for the device otherwise: no more can come back by not waiting.
+    """
+
+    exposed: Int64Array
+    idle: dict[tuple[int, int], Int64Array]
+    waited: dict[tuple[int, int], Int64Array]
+
+
+def find_delays(scene: Scene, syncs: Syncs, host: Int64Array) -> HostDelays:
+    """The delays of one rank; ``host`` is the host-bound part of each piece, shape ``(pieces,)``."""
+    pieces, calls = scene.shares.pieces, scene.calls
+    exposed = np.zeros((len(pieces), len(DELAYS)), np.int64)
+    idle: dict[tuple[int, int], Int64Array] = {}
+    waited: dict[tuple[int, int], Int64Array] = {}
+    launching = _launching(scene)
+    for device in scene.devices:
+        if device.host is None:
+            continue
+        parts = _parts(device.host, launching, syncs, device.work.compute)
+        busy = device.work.compute | device.work.comm | device.work.copy
+        sums = np.stack([(part - busy).within(device.start, device.end) for part in parts], axis=1)
+        waits = np.stack([span.within(device.start, device.end) for span in _waits(syncs)], axis=1)
+        for place, window in enumerate(device.steps.tolist()):
+            idle[device.work.device, window] = sums[place]
+            waited[device.work.device, window] = waits[place]
+        mine = np.flatnonzero((calls.device[pieces.call] == device.work.device) & (host > 0))
+        start, end = pieces.start[mine], pieces.end[mine]
+        whole = np.maximum(device.host.within(start, end), 1)
+        for place, part in enumerate(parts):
+            # A stretch may be shared by several calls: each has its part of the reason.
+            exposed[mine, place] = part.within(start, end) * host[mine] // whole
+    return HostDelays(exposed, idle, waited)
+
+
+def _waits(syncs: Syncs) -> tuple[IntervalSet, IntervalSet]:
+    """Instants in which a thread waits for communication, and those in which it waits for the device otherwise."""
+    blocking, other = syncs.cause == BLOCKING_WAIT, syncs.cause == SYNCHRONISATION
+    return union(syncs.start[blocking], syncs.end[blocking]), union(syncs.start[other], syncs.end[other])
+
+
+def _parts(host: IntervalSet, launching: IntervalSet, syncs: Syncs, compute: IntervalSet) -> list[IntervalSet]:
+    """Host-bound instants of each reason; an aftermath goes first."""
+    start, end, blocking = _aftermath(host, syncs, compute)
+    waited, synchronised = (union(start[mine], end[mine]) & host for mine in (blocking, ~blocking))
+    return [(host & launching) - waited - synchronised, waited, synchronised - waited]
+
+
+def _aftermath(
+    host: IntervalSet, syncs: Syncs, compute: IntervalSet
+) -> tuple[Int64Array, Int64Array, NDArray[np.bool_]]:
+    """From the end of every wait to where as much host-bound time has passed as was computed during it, at most to the
+    next wait; and whether it was a wait for communication."""
+    rows = np.flatnonzero(syncs.cause != RATE_LIMITER)
+    start, end = syncs.start[rows], syncs.end[rows]
+    blocking = syncs.cause[rows] == BLOCKING_WAIT
+    if not len(rows) or not len(host):
+        return end, end, blocking
+    first, last = int(host.starts[0]), int(host.ends[-1])
+    passed = np.concatenate([[0], np.cumsum(host.ends - host.starts)])
+    before = host.within(np.full(len(end), first), np.maximum(end, first))
+    wanted = np.minimum(before + compute.within(start, end), passed[-1])
+    piece = np.maximum(np.searchsorted(passed, wanted, side="left") - 1, 0)
+    reached = host.starts[piece] + (wanted - passed[piece])
+    return end, np.minimum(np.maximum(reached, end), np.append(start[1:], last)), blocking
+
+
+def _launching(scene: Scene) -> IntervalSet:
+    """Instants at which a thread is inside the launch of communication."""
+    codes = codes_of(scene.rank, _LAUNCHES_COMM)
+    parts = [
+        (table.start[rows], table.end[rows])
+        for table in (scene.rank.operators, scene.rank.annotations)
+        for rows in [np.flatnonzero(np.isin(table.name, codes))]
+    ]
+    return union(np.concatenate([part[0] for part in parts]), np.concatenate([part[1] for part in parts]))
