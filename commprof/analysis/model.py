@@ -22,8 +22,10 @@ if TYPE_CHECKING:
     from commprof.analysis.bandwidth import GroupBandwidth
     from commprof.analysis.behaviour import Behaviour
     from commprof.analysis.charges import Charges
+    from commprof.analysis.bucket_advice import BucketAdvice
     from commprof.analysis.clocks import Clocks
     from commprof.analysis.hardware_table import Hardware
+    from commprof.analysis.host_delays import HostDelays
     from commprof.analysis.imbalance import Imbalance
     from commprof.analysis.matching import Matching
     from commprof.analysis.pipeline import Pipeline
@@ -174,6 +176,8 @@ class RankAnalysis:
     frameworks: FrameworkMarks = field(default_factory=FrameworkMarks)
     spans: dict[str, SpanTimes] = field(default_factory=dict)
     """Ranges of the program by kind, see :mod:`commprof.analysis.named_spans`."""
+    delays: HostDelays | None = None
+    """Why the CPU was late."""
     buckets: list[Bucket] = field(default_factory=list)
     idle: list[IdleTime] = field(default_factory=list)
     units: list[Unit] = field(default_factory=list)

@@ -127,6 +127,7 @@ def _measure(
         places=located.places,
         frameworks=framework_marks(rank, marks),
         spans=named_spans(rank, marks),
+        delays=located.delays,
         causes=located.causes,
         buckets=located.buckets,
         idle=located.idle,

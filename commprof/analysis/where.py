@@ -10,6 +10,7 @@ from commprof.analysis.causes import find_causes
 from commprof.analysis.contention import find_contention
 from commprof.analysis.flags import flag_starts
 from commprof.analysis.hiders import find_hiders
+from commprof.analysis.host_delays import HostDelays, find_delays
 from commprof.analysis.idle import find_idle
 from commprof.analysis.modules import find_modules
 from commprof.analysis.passes import backward_pass, compute_phase
@@ -36,6 +37,7 @@ class Where:
     units: list[Unit]
     contention: list[Contention]
     stage: StageFacts | None
+    delays: HostDelays
 
 
 def locate(scene: Scene, ddp: Sequence[DdpModule] = ()) -> Where:
@@ -65,4 +67,5 @@ def locate(scene: Scene, ddp: Sequence[DdpModule] = ()) -> Where:
         find_units(scene, places, backward),
         find_contention(scene),
         stage_facts(scene, places, compute, backward),
+        find_delays(scene, syncs, causes.host),
     )
