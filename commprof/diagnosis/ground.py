@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from commprof.analysis.host_delays import DELAYS
 from commprof.analysis.model import Analysis, DeviceAnalysis, RankAnalysis
 from commprof.analysis.places import CAUSES, FLAGS, NOWHERE, PHASES, PURPOSES
 from commprof.analysis.steps import Unit, units
@@ -49,7 +50,7 @@ class Exposed:
 
     ``step`` is an index into the reference steps, ``call`` a row of the calls of the rank of that step, ``group`` an
     index into the groups of the analysis (-1: unknown). ``host + wait + rest`` is the length of the row. ``last``: it
-    comes after the last compute of its window.
+    comes after the last compute of its window. ``delays[:, k]`` is the part of ``host`` for a reason of ``DELAYS``.
     """
 
     step: Int64Array
@@ -72,6 +73,7 @@ class Exposed:
     purpose: NDArray[np.int8]
     module: Int64Array
     last: Mask
+    delays: Int64Array
 
     def __len__(self) -> int:
         return len(self.step)
@@ -250,8 +252,14 @@ def _rows(
         unknown if waits is None else np.asarray(waits.last_rank, np.int64)[call],
         unknown if waits is None else np.asarray(waits.match, np.int64)[call],
         pieces.window[rows], places.purpose[call], places.module[call].astype(np.int64),
-        pieces.start[rows] >= _compute_ends(step)[pieces.window[rows]],
+        pieces.start[rows] >= _compute_ends(step)[pieces.window[rows]], _delays(rank)[rows],
     ]  # fmt: skip
+
+
+def _delays(rank: RankAnalysis) -> Int64Array:
+    """Reasons of the host-bound part of every piece of a rank."""
+    known = rank.delays
+    return np.zeros((len(rank.shares.pieces), len(DELAYS)), np.int64) if known is None else known.exposed
 
 
 def _compute_ends(step: ReferenceStep) -> Int64Array:
@@ -262,16 +270,27 @@ def _compute_ends(step: ReferenceStep) -> Int64Array:
 
 
 def _idle(steps: Sequence[ReferenceStep]) -> Idle:
-    """Idle rows of the reference steps; where their causes are not known the host-bound part is ``launch``."""
+    """Idle rows of the reference steps; where their causes are not known the host-bound part is ``launch``.
+
+    The part of ``launch`` that has a reason of ``DELAYS`` is a row of its own with that as its cause.
+    """
     out: list[tuple[int, str, int, int, str | None]] = []
     for index, step in enumerate(steps):
-        rows = [(index, row.cause, row.ns, row.count, row.op) for row in _idle_of(step)]
-        if sum(row[2] for row in rows) != step.total("idle"):
+        rows = [(row.cause, row.ns, row.count, row.op, row.step) for row in _idle_of(step)]
+        if sum(row[1] for row in rows) != step.total("idle"):
             host = step.total("idle_host")
-            rows = [(index, "launch", host, 0, None), (index, "unknown", step.total("idle") - host, 0, None)]
-        out += rows
-    step_of, cause, ns, count, op = (list(column) for column in zip(*out, strict=True)) if out else [[]] * 5
-    return Idle(np.array(step_of, np.int64), cause, np.array(ns, np.int64), np.array(count, np.int64), op)
+            rows = [("launch", host, 0, None, -1), ("unknown", step.total("idle") - host, 0, None, -1)]
+        for cause, ns, count, op, window in rows:
+            left = ns
+            if cause == "launch" and step.rank.delays is not None:
+                parts = step.rank.delays.idle.get((step.device.device, window), ())
+                for reason, part in zip(DELAYS, parts, strict=False):
+                    given = min(left, int(part))
+                    out.append((index, reason, given, 0, None))
+                    left -= given
+            out.append((index, cause, left, count, op))
+    step_of, causes, ns_of, counts, ops = (list(column) for column in zip(*out, strict=True)) if out else [[]] * 5
+    return Idle(np.array(step_of, np.int64), causes, np.array(ns_of, np.int64), np.array(counts, np.int64), ops)
 
 
 def _idle_of(step: ReferenceStep) -> list[IdleTime]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from commprof.analysis.host_delays import DELAYS
 from commprof.diagnosis.ground import Ground, Mask
 from commprof.diagnosis.model import Evidence, Threshold
 from commprof.intervals import Int64Array
@@ -68,6 +69,12 @@ def of_rest(ground: Ground, rows: Mask, share: float | NDArray[np.float64]) -> C
     """A share of the rest of the given rows, rounded down; ``share`` may be one number per row."""
     part = np.floor(ground.exposed.rest * np.clip(share, 0.0, 1.0)).astype(np.int64)
     return Claim(rest=np.where(rows, part, 0))
+
+
+def delayed(ground: Ground, *reasons: str) -> Int64Array:
+    """The part of ``host`` of every exposed row that has one of these reasons (of ``DELAYS``)."""
+    total: Int64Array = ground.exposed.delays[:, [DELAYS.index(reason) for reason in reasons]].sum(axis=1)
+    return np.minimum(total, ground.exposed.host)
 
 
 def idle_of(ground: Ground, *causes: str) -> Int64Array:

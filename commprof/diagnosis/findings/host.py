@@ -6,10 +6,14 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from commprof.diagnosis.findings.case import Case, Claim, idle_of, ranks_of, steps_of, whole
-from commprof.diagnosis.ground import Ground
+from commprof.analysis.host_delays import DELAYS
+from commprof.diagnosis.findings.case import Case, Claim, delayed, idle_of, ranks_of, steps_of, whole
+from commprof.diagnosis.ground import Ground, ReferenceStep
 from commprof.diagnosis.model import Evidence
 from commprof.intervals import Int64Array
+
+BLOCKING, OTHER = range(2)
+"""Kinds of waiting of the CPU, see ``HostDelays.waited``."""
 
 
 def _everybody(ground: Ground) -> tuple[int, ...]:
@@ -74,31 +78,38 @@ def comm_on_compute_stream(ground: Ground) -> Iterator[Case]:
 
 
 def blocking_wait(ground: Ground) -> Iterator[Case]:
-    """The CPU waits for a collective before it launches what could hide it."""
+    """The CPU waits for a collective before it launches what could hide it, and has nothing queued afterwards."""
     rows = ground.cause_is("blocking-wait")
-    if rows.any():
-        yield Case(
-            "blocking-wait",
-            "The program waits on the CPU for its collectives instead of letting the device wait",
-            whole(ground, rows),
-            (
-                "Unset TORCH_NCCL_BLOCKING_WAIT, drop .wait() and torch.cuda.synchronize() after collectives: kernels "
-                "that need the result wait on the device anyway. Errors of a collective then show later.",
-            ),
-            cause="blocking-wait", ranks=ranks_of(ground, rows), steps=steps_of(ground, rows),
-            group_id=ground.one_group(rows), calls=ground.calls_in(rows),
-        )  # fmt: skip
+    after, idle = delayed(ground, "after-wait"), idle_of(ground, "after-wait")
+    if not rows.any() and not after.any() and not idle.any():
+        return
+    claim = _up_to(ground, whole(ground, rows), after, idle, BLOCKING)
+    yield Case(
+        "blocking-wait",
+        "The program waits on the CPU for its collectives instead of letting the device wait",
+        claim,
+        (
+            "Unset TORCH_NCCL_BLOCKING_WAIT, drop .wait() and torch.cuda.synchronize() after collectives: kernels "
+            "that need the result wait on the device anyway. Errors of a collective then show later.",
+        ),
+        (
+            Evidence("exposed meanwhile", int(ground.exposed.rest[rows].sum()) // len(ground.steps), "ns"),
+            Evidence("nothing queued afterwards", int(after.sum() + idle.sum()) // len(ground.steps), "ns"),
+        ),
+        cause="blocking-wait", ranks=_everybody(ground), steps=_names(ground),
+        group_id=ground.one_group(rows), calls=ground.calls_in(rows) or None,
+    )  # fmt: skip
 
 
 def device_synchronisation(ground: Ground) -> Iterator[Case]:
     """The CPU waits for the device: nothing is launched meanwhile, and nothing is queued afterwards."""
     rows = ground.cause_is("device-synchronisation")
-    idle = idle_of(ground, "synchronisation")
-    if not rows.any() and not idle.any():
+    idle = idle_of(ground, "synchronisation", "after-synchronisation")
+    after = delayed(ground, "after-synchronisation")
+    if not rows.any() and not idle.any() and not after.any():
         return
     operators = _operators(ground, idle)
-    claim = whole(ground, rows)
-    claim.idle = idle
+    claim = _up_to(ground, whole(ground, rows), after, idle, OTHER)
     named = f" ({', '.join(operators[:2])})" if operators else ""
     yield Case(
         "device-synchronisation",
@@ -106,17 +117,38 @@ def device_synchronisation(ground: Ground) -> Iterator[Case]:
         claim,
         (
             "Remove .item(), .cpu(), print of tensors and torch.cuda.synchronize() from the step, or do them every "
-            "n-th "
-            "step; copy losses with non_blocking=True and read them a step later (logged values then lag by a step).",
+            "n-th step; copy losses with non_blocking=True and read them a step later (logs then lag by a step).",
         ),
         (
-            Evidence("idle after synchronisation", int(idle.sum()) // len(ground.steps), "ns"),
+            Evidence("idle meanwhile and until kernels are queued again", int(idle.sum()) // len(ground.steps), "ns"),
             Evidence("times per step", _count(ground, "synchronisation"), "times"),
             *(Evidence("operator", name, "") for name in operators[:3]),
         ),
         cause="device-synchronisation", ranks=_everybody(ground), steps=_names(ground),
         calls=ground.calls_in(rows) or None,
     )  # fmt: skip
+
+
+def _up_to(ground: Ground, claim: Claim, host: Int64Array, idle: Int64Array, kind: int) -> Claim:
+    """The claim with host-bound time as well, all together no more than the CPU waited in each step."""
+    exposed = ground.exposed
+    taken = np.zeros(len(exposed), np.int64) if claim.rest is None else claim.rest
+    meanwhile = ground.per_step(exposed.step, taken)
+    after = ground.per_step(exposed.step, host) + ground.per_step(ground.idle.step, idle)
+    room = np.maximum(np.array([_waited(step, kind) for step in ground.steps], np.int64) - meanwhile, 0)
+    share = np.minimum(room / np.maximum(after, 1), 1.0)
+    claim.host = (host * share[exposed.step]).astype(np.int64)
+    claim.idle = (idle * share[ground.idle.step]).astype(np.int64)
+    return claim
+
+
+def _waited(step: ReferenceStep, kind: int) -> int:
+    """How long the CPU of the reference rank waited in a step."""
+    if step.rank.delays is None:
+        return 0
+    windows = [number for number, name in enumerate(step.rank.shares.step_names) if name in step.unit.names]
+    known = step.rank.delays.waited
+    return sum(int(known[step.device.device, w][kind]) for w in windows if (step.device.device, w) in known)
 
 
 def allocator_retries(ground: Ground) -> Iterator[Case]:
@@ -143,7 +175,7 @@ def allocator_retries(ground: Ground) -> Iterator[Case]:
 
 def host_bound(ground: Ground) -> Iterator[Case]:
     """Nothing was enqueued that could have computed: the CPU launches too slowly, whatever communication did."""
-    idle = idle_of(ground, "launch")
+    idle = idle_of(ground, "launch", *DELAYS)
     host = ground.exposed.host
     late = ground.cause_is("late-launch")
     if not idle.any() and not host.any() and not late.any():
