@@ -53,6 +53,8 @@ class Thresholds:
     """From here on latency hardly counts, and bandwidth can be held against the hardware."""
     small_latency_ns: int = 30_000
     """A message of unknown size that lasts no longer is tiny: base latencies are 10 to 30 us (nccl, ``tuning.cc``)."""
+    many_buckets: int = 8
+    """Fewer reductions than this are never too many: with them a step has something to overlap."""
     many_calls: int = 16
     """So many tiny messages a step are worth joining."""
     latency_share: float = 0.5

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 import numpy as np
 from numpy.typing import NDArray
 
-from commprof.diagnosis.findings.case import Case, ranks_of, steps_of, whole
+from commprof.diagnosis.findings.case import Case, delayed, idle_of, ranks_of, steps_of, whole
 from commprof.diagnosis.findings.reductions import NOT_OVERLAP, facts, last_is_large, of_gradients
 from commprof.diagnosis.ground import Ground, Mask, ReferenceStep
 from commprof.diagnosis.model import Evidence, Threshold
@@ -46,50 +47,95 @@ def bucket_too_large(ground: Ground) -> Iterator[Case]:
 
 
 def buckets_too_small(ground: Ground) -> Iterator[Case]:
-    """Many small reductions: their latency costs more than their bytes."""
-    rows = ground.gradients()
-    if rows.any():
-        yield from _small(ground, rows, "buckets-too-small", "Gradient buckets are too small: latency decides", (
-            f"Make buckets larger: raise {CAP} (default 25), reduce_bucket_size (DeepSpeed); the last bucket "
-            "then is "
-            "larger too and exposes more.",
+    """Many small reductions: their latency, or launching them, costs more than their bytes."""
+    rows, found = of_gradients(ground)
+    if not rows.any():
+        return
+    count, size = _many([len(step.calls) for step in found], [int(step.size[step.size > 0].sum()) for step in found])
+    needed = 1 + math.ceil(size / ground.limits.bucket_cap)
+    if count < max(ground.limits.many_buckets, 4 * needed):
+        return
+    yield from _small(ground, rows, 1 - needed / count, "buckets-too-small",
+        f"Gradient buckets are too small: {count:.0f} reductions where {needed} would do",
+        (
+            f"Make buckets larger: raise {CAP} (default 25), reduce_bucket_size (DeepSpeed); the last bucket then is "
+            "larger "
+            "too and exposes more.",
         ))  # fmt: skip
 
 
 def tiny_messages(ground: Ground) -> Iterator[Case]:
     """Many messages that are all latency."""
     rows = ~ground.operation_is("send", "recv", "send_recv", "barrier") & ~ground.flag_is("profiler-start", "first-use")
-    if rows.any():
-        yield from _small(ground, rows, "tiny-messages", "Many tiny messages: latency decides, not bandwidth", (
+    rows &= _latency(ground) > 0
+    counts, sizes = [], []
+    for step in ground.steps:
+        tiny = np.flatnonzero(_latency_of_calls(ground, step) >= ground.limits.latency_share)
+        mine = _in_step(step, tiny)
+        counts.append(len(mine))
+        sizes.append(int(np.maximum(step.rank.calls.size_bytes[mine], 0).sum()))
+    count, size = _many(counts, sizes)
+    if count < ground.limits.many_calls or not rows.any():
+        return
+    needed = max(1, math.ceil(size / ground.limits.bucket_cap))
+    yield from _small(ground, rows, max(0.0, 1 - needed / count), "tiny-messages",
+        f"Many tiny messages ({count:.0f}): latency decides, not bandwidth",
+        (
             "Join them: bucket small tensors into one call (flatten, all_reduce_coalesced, larger DDP or FSDP units), "
             "or send "
             "them in every n-th step only; larger units cost memory.",
         ))  # fmt: skip
 
 
-def _small(ground: Ground, rows: Mask, identity: str, title: str, advice: tuple[str, ...]) -> Iterator[Case]:
-    """The case of calls that are bound by latency, if there are many per step."""
-    limits, exposed = ground.limits, ground.exposed
-    saving = _latency(ground)
-    tiny = rows & (saving > 0)
-    count = ground.calls_in(tiny)
-    if count < limits.many_calls:
+def _many(counts: list[int], sizes: list[int]) -> tuple[float, float]:
+    """Calls and bytes per step, means over the steps."""
+    return sum(counts) / len(counts), sum(sizes) / len(sizes)
+
+
+def _in_step(step: ReferenceStep, calls: Int64Array) -> Int64Array:
+    """Those of the given calls of a rank that belong to the step."""
+    shares = step.rank.shares
+    windows = [number for number, name in enumerate(shares.step_names) if name in step.unit.names]
+    mine: Int64Array = calls[np.isin(shares.step[calls], windows)]
+    return mine
+
+
+def _small(
+    ground: Ground, rows: Mask, removable: float, identity: str, title: str, advice: tuple[str, ...]
+) -> Iterator[Case]:
+    """The case of too many calls: latency of those bound by it, and of the CPU's time to launch what need not be.
+
+    The CPU's part comes back too: it launches these calls, not compute.
+    """
+    exposed = ground.exposed
+    latency = np.where(rows, _latency(ground), 0.0)
+    launching = np.floor(delayed(ground, "communication") * removable).astype(np.int64)
+    claim = whole(ground, latency > 0)
+    claim.host = launching
+    idle = np.floor(idle_of(ground, "communication") * removable)
+    # All findings on communication together never promise more than its exposed time: idle time only as far as exposed
+    # time is left that is the CPU's.
+    left = ground.per_step(exposed.step, exposed.host - launching)
+    wanted = ground.per_step(ground.idle.step, idle.astype(np.int64))
+    claim.idle = np.floor(idle * np.minimum(left / np.maximum(wanted, 1), 1.0)[ground.idle.step]).astype(np.int64)
+    saved = ground.per_step(exposed.step, (exposed.rest * latency).astype(np.int64))
+    back = saved + ground.per_step(exposed.step, launching) + ground.per_step(ground.idle.step, claim.idle)
+    if not back.any():
         return
-    back = ground.per_step(exposed.step, np.where(tiny, (exposed.rest * saving).astype(np.int64), 0))
-    sizes = ground.column("size_bytes", tiny)
+    calls = ground.calls_in(rows)
+    sizes = ground.column("size_bytes", rows)
     yield Case(
-        identity, title,
-        whole(ground, tiny, "host", "rest"),
-        advice,
+        identity, title, claim, advice,
         (
-            Evidence("such calls per step", count, "calls"),
+            Evidence("exposed calls per step", calls, "calls"),
             *((Evidence("median message", int(np.median(sizes)), "bytes"),) if (sizes >= 0).all() else ()),
-            Evidence("exposed", int(exposed.rest[tiny].sum()) // len(ground.steps), "ns"),
-            Evidence("of it latency", int(back.sum()) // len(ground.steps), "ns"),
+            Evidence("exposed latency", int(saved.sum()) // len(ground.steps), "ns"),
+            Evidence("exposed while the CPU launches them", int(launching.sum()) // len(ground.steps), "ns"),
+            Evidence("idle while the CPU launches them", int(wanted.sum()) // len(ground.steps), "ns"),
         ),
-        ranks=ranks_of(ground, tiny), steps=steps_of(ground, tiny), group_id=ground.one_group(tiny), calls=count,
+        ranks=ranks_of(ground, rows), steps=steps_of(ground, rows), group_id=ground.one_group(rows), calls=calls,
         recoverable=back, confidence="estimate",
-        threshold=Threshold(limits.latency_share, "share of a call", "default: more latency than bytes"),
+        threshold=Threshold(ground.limits.latency_share, "share of a call", "default: more latency than bytes"),
     )  # fmt: skip
 
 
