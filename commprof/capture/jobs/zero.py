@@ -65,6 +65,10 @@ def _config(stage: int) -> dict[str, Any]:
             "reduce_bucket_size": BUCKET_ELEMENTS,
             "allgather_bucket_size": BUCKET_ELEMENTS,
             "stage3_prefetch_bucket_size": BUCKET_ELEMENTS,
+            # The usual limits would keep a model of this size whole from its first use to its last.
+            "stage3_max_live_parameters": 2 * BUCKET_ELEMENTS,
+            "stage3_max_reuse_distance": 0,
+            "stage3_param_persistence_threshold": 2_000,
         },
     }
 

@@ -19,41 +19,65 @@ FOLDER = Path(__file__).parent / "sequences"
 
 @dataclass(frozen=True)
 class Sequence:
-    """One large job as one rank sees it; ``roles`` by the description of its groups."""
+    """One job as one rank sees it.
+
+    ``strategy``: the parts of its name; ``roles``: of its groups, by description.
+    """
 
     ranks: int
     rank: int
+    strategy: frozenset[str]
     roles: dict[str, str]
     build: Callable[[], Callable[..., Any]]
 
 
-def _tp_fsdp(data: int, **more: Any) -> Callable[..., Any]:
-    from commprof.capture.jobs import tensor
-    from commprof.capture.jobs.transformer import Shape
+def _tensor(data: int = 1, sequence: bool = False, **shape: int) -> Callable[[], Callable[..., Any]]:
+    def build() -> Callable[..., Any]:
+        from commprof.capture.jobs import tensor
+        from commprof.capture.jobs.transformer import Shape
 
-    return partial(tensor.build, data=data, shape=Shape(layers=2, heads=8), **more)
+        return partial(tensor.build, data=data, sequence=sequence, shape=Shape(**shape))
 
-
-def _hsdp(replicas: int) -> Callable[..., Any]:
-    from commprof.capture.jobs import fsdp
-    from commprof.capture.jobs.transformer import Shape
-
-    return partial(fsdp.build, replicas=replicas, shape=Shape(layers=2))
+    return build
 
 
-def _three(tensor: int, stages: int) -> Callable[..., Any]:
-    from tests.capture.jobs.three_dimensions import build
+def _fsdp(replicas: int = 1, **shape: int) -> Callable[[], Callable[..., Any]]:
+    def build() -> Callable[..., Any]:
+        from commprof.capture.jobs import fsdp
+        from commprof.capture.jobs.transformer import Shape
 
-    return partial(build, tensor=tensor, stages=stages)
+        return partial(fsdp.build, replicas=replicas, shape=Shape(**shape))
 
+    return build
+
+
+def _three(tensor: int, stages: int) -> Callable[[], Callable[..., Any]]:
+    def build() -> Callable[..., Any]:
+        from tests.capture.jobs import three_dimensions
+
+        return partial(three_dimensions.build, tensor=tensor, stages=stages)
+
+    return build
+
+
+# Calls alone do not tell FSDP from ZeRO-3; its ranges would.
+FSDP, HSDP, TP, SP = (frozenset({name}) for name in ("zero3", "hsdp", "tp", "sp"))
+HYBRID = {"mesh_dp_replicate": "replicate", "mesh_dp_shard": "shard"}
+INSIDE = {"mesh_tp": "tp", "mesh_dp": "dp"}
+THREE = {"mesh_tp": "tp", "mesh_pp": "pp", "mesh_dp": "dp"}
 
 SEQUENCES = {
-    "fsdp-64": Sequence(64, 5, {"default_pg": "dp"}, lambda: _hsdp(1)),
-    "tp8-fsdp64": Sequence(512, 137, {"mesh_tp": "tp", "mesh_dp": "dp"}, lambda: _tp_fsdp(64)),
-    "tp8-sequence-fsdp64": Sequence(512, 137, {"mesh_tp": "tp", "mesh_dp": "dp"}, lambda: _tp_fsdp(64, sequence=True)),
-    "hsdp8x16": Sequence(128, 37, {"mesh_dp_replicate": "replicate", "mesh_dp_shard": "shard"}, lambda: _hsdp(8)),
-    "tp8-pp4-dp32": Sequence(1024, 300, {"mesh_tp": "tp", "mesh_pp": "pp", "mesh_dp": "dp"}, lambda: _three(8, 4)),
-    "tp4-pp2-dp8": Sequence(64, 21, {"mesh_tp": "tp", "mesh_pp": "pp", "mesh_dp": "dp"}, lambda: _three(4, 2)),
+    "fsdp-2": Sequence(2, 0, FSDP, {"default_pg": "dp"}, _fsdp()),
+    "hsdp-2x2": Sequence(4, 2, HSDP, HYBRID, _fsdp(2)),
+    "tp-2": Sequence(2, 1, TP, {"default_pg": "tp"}, _tensor()),
+    "tp-sequence-2": Sequence(2, 1, SP, {"default_pg": "tp"}, _tensor(sequence=True)),
+    "tp2-fsdp2": Sequence(4, 1, TP | FSDP, INSIDE, _tensor(2)),
+    "fsdp-64": Sequence(64, 5, FSDP, {"default_pg": "dp"}, _fsdp(layers=2)),
+    "hsdp8x16": Sequence(128, 37, HSDP, HYBRID, _fsdp(8, layers=2)),
+    "tp8-fsdp64": Sequence(512, 137, TP | FSDP, INSIDE, _tensor(64, layers=2, heads=8)),
+    "tp8-sequence-fsdp64": Sequence(512, 137, SP | FSDP, INSIDE, _tensor(64, True, layers=2, heads=8)),
+    "tp8-pp4-dp32": Sequence(1024, 300, TP | {"pp", "ddp"}, THREE, _three(8, 4)),
+    "tp4-pp2-dp8": Sequence(64, 21, TP | {"pp", "ddp"}, THREE, _three(4, 2)),
 }
 
 
