@@ -7,11 +7,13 @@ from typing import Any
 import numpy as np
 
 from commprof.analysis.model import Analysis, Coverage, Note
-from commprof.intervals import Int64Array
+from commprof.intervals import Int64Array, union
 from commprof.trace.classify import Classification
+from commprof.trace.gloo import gloo_rows
 from commprof.trace.kernel_rules import LIMITS
 from commprof.trace.links import NONE
 from commprof.trace.model import Calls, RankTrace
+from commprof.units import format_ns
 
 _UNCLASSIFIED_SHARE = 0.05
 _COUNTS = (
@@ -34,6 +36,9 @@ def cover_device(coverage: Coverage, rank: RankTrace, kinds: Classification, lau
     coverage.possible_comm_calls = int(kinds.possible_comm.sum())
     coverage.possible_comm_ns = int(duration[kinds.possible_comm].sum())
     coverage.limits = frozenset(kinds.limits)
+    spans = gloo_rows(rank)
+    coverage.gloo_calls = len(spans)
+    coverage.gloo_ns = union(rank.annotations.start[spans], rank.annotations.end[spans]).total()
 
 
 def cover_calls(coverage: Coverage, calls: Calls) -> None:
@@ -44,6 +49,8 @@ def cover_calls(coverage: Coverage, calls: Calls) -> None:
     coverage.unknown_collective = int((comm & (calls.operation == 0)).sum())
     coverage.group_unknown = int((comm & (calls.group < 0)).sum())
     coverage.fused_calls = int(calls.fused.sum())
+    coverage.graph_calls_noted = calls.noted_in_graphs
+    coverage.graph_calls_unnamed = calls.unnamed_in_graphs
 
 
 def coverage_row(analysis: Analysis) -> dict[str, Any]:
@@ -74,6 +81,21 @@ def unclassified_kernels(analysis: Analysis) -> tuple[float, list[dict[str, Any]
     return sum(names.values()) / total, [{"name": name, "share": ns / total} for ns, name in large]
 
 
+def _graph_notes(analysis: Analysis) -> list[Note]:
+    """Calls of CUDA graphs: which of them are named by the notes of the hook, and why the others are not."""
+    noted = sum(rank.coverage.graph_calls_noted for rank in analysis.ranks)
+    unnamed = sum(rank.coverage.graph_calls_unnamed for rank in analysis.ranks)
+    taken = any(manifest.cuda_graphs for manifest in analysis.manifests)
+    why = "no note of a captured graph agrees with them" if taken else "make Capture before the graphs are captured"
+    notes = []
+    if noted:
+        text = "are named by what the hook noted while the graphs were captured; when they were launched is not known"
+        notes.append(Note("graph-calls", f"{noted} calls in CUDA graphs {text}."))
+    if unnamed:
+        notes.append(Note("graph-calls", f"{unnamed} calls in CUDA graphs have an operation and a time only: {why}."))
+    return notes
+
+
 def coverage_notes(analysis: Analysis) -> list[Note]:
     """Kernels that no rule knows, and what the libraries that were seen do without an event."""
     _, large = unclassified_kernels(analysis)
@@ -85,5 +107,17 @@ def coverage_notes(analysis: Analysis) -> list[Note]:
         )
         for entry in large
     ]
+    unknown += [
+        Note(
+            "gloo-beside-device",
+            f"rank {rank.rank}: {rank.coverage.gloo_calls} gloo calls on the CPU ({format_ns(rank.coverage.gloo_ns)}) "
+            "beside the device; they occupy none of it and count nowhere.",
+        )
+        for rank in analysis.ranks
+        if rank.coverage.gloo_calls
+    ]
+    unknown += _graph_notes(analysis)
     limits = {limit for rank in analysis.ranks for limit in rank.coverage.limits}
-    return unknown + [Note("no-event", f"A library in use works without events: {LIMITS[limit]}.") for limit in sorted(limits)]
+    return unknown + [
+        Note("no-event", f"A library in use works without events: {LIMITS[limit]}.") for limit in sorted(limits)
+    ]

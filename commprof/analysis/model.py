@@ -143,11 +143,15 @@ class Coverage:
     fused_calls: int = 0
     clamped_launches: int = 0
     graph_kernels: int = 0
+    graph_calls_noted: int = 0
+    graph_calls_unnamed: int = 0
     possible_comm_calls: int = 0
     possible_comm_ns: int = 0
     kernel_ns: int = 0
     unnamed_ns: dict[str, int] = field(default_factory=dict)
     limits: frozenset[str] = frozenset()
+    gloo_calls: int = 0
+    gloo_ns: int = 0
 
 
 @dataclass(slots=True, eq=False)
@@ -236,6 +240,7 @@ class Analysis:
     """By index of the group and operation."""
     strategy: Strategy | None = None
     pipeline: Pipeline | None = None
+    bucket_advice: list[BucketAdvice] = field(default_factory=list)
 
     @property
     def origin_ns(self) -> int:

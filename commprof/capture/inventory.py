@@ -38,10 +38,13 @@ class _Found:
 def take_inventory(model: Any) -> Inventory:
     """``model``: a module, several of them, or None; then the modules that an optimizer trains are looked for."""
     found = _look_around()
-    given = tuple(_given(model))
+    modules = tuple(_given(model)) or tuple(("", module) for module in _trained_roots(found))
+    theirs = {id(parameter) for _, module in modules for parameter in module.parameters()}
+    # What an earlier training left behind may not be collected yet.
+    alive = [it for it in found.optimizers if any(id(parameter) in theirs for parameter in parameters_of(it))]
     return Inventory(
-        modules=given or tuple(("", module) for module in _trained_roots(found)),
-        optimizers=tuple(found.optimizers),
+        modules=modules,
+        optimizers=tuple(alive or found.optimizers),
         meshes=tuple(found.meshes),
         stages=tuple(found.stages),
         schedules=tuple(found.schedules),

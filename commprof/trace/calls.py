@@ -10,6 +10,7 @@ from commprof.trace.call_table import Drafts, finish
 from commprof.trace.classify import Classification
 from commprof.trace.coalesced import Coalesced, find_coalesced
 from commprof.trace.describe import Describer
+from commprof.trace.graph_notes import noted_calls
 from commprof.trace.links import NONE, thread_keys
 from commprof.trace.model import COMM, NOT_LAUNCHED, SOURCES, Calls, RankTrace
 
@@ -24,7 +25,8 @@ def device_calls(rank: RankTrace, kinds: Classification, launches: Int64Array) -
     rows = rows[np.lexsort((rows, device.stream[rows], device.start[rows]))]
     first, call = _distinct(_call_keys(rank, kinds, graph, launches, coalesced, rows))
     first = rows[first]
-    describe = Describer(rank, kinds, coalesced, issued, thread)
+    noted = noted_calls(rank, rows[graph[rows] & ~kinds.fused[rows]])
+    describe = Describer(rank, kinds, coalesced, issued, thread, noted.facts)
     told = [describe.call(row) for row in first.tolist()]
     in_graph = graph[first]
     launched = np.full(len(first), NOT_LAUNCHED, np.int64)
@@ -51,13 +53,15 @@ def device_calls(rank: RankTrace, kinds: Classification, launches: Int64Array) -
         kernel_start=device.start[rows[order]],
         kernel_end=device.end[rows[order]],
     )
-    return finish(drafts, rank)
+    calls = finish(drafts, rank)
+    calls.noted_in_graphs, calls.unnamed_in_graphs = len(noted.facts), noted.unnamed
+    return calls
 
 
 def graph_rows(rank: RankTrace, launches: Int64Array) -> NDArray[np.bool_]:
     """Kernels that a CUDA graph replayed: they share a launch, an operator and an id without being one call."""
     launch_names = {code for code, name in enumerate(rank.names) if "GraphLaunch" in name}
-    graph = rank.device.graph_node.copy()
+    graph = rank.device.graph_node
     linked = launches != NONE
     graph[linked] |= np.isin(rank.runtime.name[launches[linked]], list(launch_names))
     return graph

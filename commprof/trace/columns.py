@@ -149,7 +149,7 @@ class Columns:
             columns["device"].append(_compact(self._or_else([a.device for a in args], pids)))
             columns["stream"].append(_compact(self._or_else([a.stream for a in args], tids)))
             columns["is_copy_row"].append(is_copy)
-            columns["graph_node"].append(np.array([bool(a.graph_node) for a in args]))
+            columns["graph_node"].append(_compact(_numbers([a.graph_node or 0 for a in args])))
             columns["blocks"].append(_compact(_blocks([a.grid for a in args])))
             self._keep_args(table, first, args, [i for i, a in enumerate(args) if _describes_collective(a)])
             return
@@ -178,7 +178,7 @@ class Columns:
         start = get("start")
         return DeviceEvents(
             get("name", np.int32), start, start + get("duration"), get("device"), get("stream"), get("correlation"),
-            get("external_id"), get("blocks"), get("is_copy_row", np.bool_), get("graph_node", np.bool_),
+            get("external_id"), get("blocks"), get("is_copy_row", np.bool_), get("graph_node"),
             self._args[Table.KERNEL],
         )  # fmt: skip
 

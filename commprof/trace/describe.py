@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from operator import attrgetter
 
@@ -28,11 +29,18 @@ _WHAT = attrgetter(
 class Describer:
     """Finds the facts of calls; calls that are alike share one entry of :attr:`facts`.
 
+    ``noted`` are the facts of rows that a CUDA graph replayed.
     ``issued`` and ``thread`` say for every device row when and where the CPU enqueued it (``NOT_LAUNCHED``: unknown).
     """
 
     def __init__(
-        self, rank: RankTrace, kinds: Classification, coalesced: Coalesced, issued: Int64Array, thread: Int64Array
+        self,
+        rank: RankTrace,
+        kinds: Classification,
+        coalesced: Coalesced,
+        issued: Int64Array,
+        thread: Int64Array,
+        noted: Mapping[int, CallFacts],
     ) -> None:
         self.facts: list[CallFacts] = []
         self._place: dict[object, int] = {}
@@ -40,6 +48,7 @@ class Describer:
         self._kinds = kinds
         self._coalesced = coalesced
         self._issued, self._thread = issued, thread
+        self._noted = noted
         self._around: list[tuple[Int64Array, CpuSpans]] | None = None
         self._in_barriers = _calls_in_barriers(rank)
 
@@ -59,6 +68,9 @@ class Describer:
                 facts = replace(self.facts[place], operation="barrier", elements_in=None, elements_out=None)
                 place = self._placed(("barrier", place), facts)
             return place, source, sequence, known
+        noted = self._noted.get(row)
+        if noted is not None:
+            return self._placed(noted, noted), "annotation", NO_ID, True
         batch = self._coalesced.facts.get(row)
         if batch is not None:
             return self._placed(batch, batch), "link", NO_ID if batch.sequence is None else batch.sequence, True

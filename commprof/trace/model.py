@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from commprof.intervals import Int64Array
-from commprof.manifest import FlightEntry
+from commprof.manifest import CudaGraph, FlightEntry
 from commprof.trace.events import Args
 
 Int32Array = NDArray[np.int32]
@@ -39,12 +39,17 @@ class DeviceEvents:
     external_id: Int64Array
     blocks: Int64Array
     is_copy_row: NDArray[np.bool_]
-    graph_node: NDArray[np.bool_]
+    graph_node_id: Int64Array
     args: dict[int, Args]
     """Metadata of the rows that carry any about a collective."""
 
     def __len__(self) -> int:
         return len(self.start)
+
+    @property
+    def graph_node(self) -> NDArray[np.bool_]:
+        """Whether a CUDA graph replayed the row, as its ``graph node id`` says."""
+        return self.graph_node_id != 0
 
 
 @dataclass(slots=True, eq=False)
@@ -126,6 +131,7 @@ class RankTrace:
     sm_counts: tuple[int | None, ...] = ()
     warnings: list[str] = field(default_factory=list)
     flight: tuple[FlightEntry, ...] = ()
+    cuda_graphs: tuple[CudaGraph, ...] = ()
 
     @property
     def rank(self) -> int:
@@ -141,6 +147,12 @@ class Trace:
     ignored: list[tuple[str, str]] = field(default_factory=list)
     world_size: int | None = None
     warnings: list[str] = field(default_factory=list)
+
+    def to_hta(self) -> Any:
+        """The same events as a ``TraceAnalysis`` of Holistic Trace Analysis, without parsing again (extra ``hta``)."""
+        from commprof.trace.hta import to_hta
+
+        return to_hta(self)
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,6 +227,8 @@ class Calls:
     dtypes: list[str] = field(default_factory=list)
     without_metadata: int = 0
     unknown_dtype: int = 0
+    noted_in_graphs: int = 0
+    unnamed_in_graphs: int = 0
 
     def __len__(self) -> int:
         return len(self.start)

@@ -106,6 +106,7 @@ def _rank_trace(
         sm_counts=counts,
         warnings=warnings,
         flight=manifest.flight if manifest else (),
+        cuda_graphs=manifest.cuda_graphs if manifest else (),
     )
 
 
