@@ -49,7 +49,8 @@ class DeviceEvents:
     @property
     def graph_node(self) -> NDArray[np.bool_]:
         """Whether a CUDA graph replayed the row, as its ``graph node id`` says."""
-        return self.graph_node_id != 0
+        found: NDArray[np.bool_] = self.graph_node_id != 0
+        return found
 
 
 @dataclass(slots=True, eq=False)
