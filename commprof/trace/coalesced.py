@@ -40,12 +40,14 @@ def find_coalesced(
     if not rows:
         return found
     calls = _Rows(rank, kinds)
-    launched = np.unique(np.stack([thread, issued])[:, issued != NOT_LAUNCHED], axis=1)
+    launched = {
+        key: np.unique(issued[(thread == key) & (issued != NOT_LAUNCHED)]) for key in set(thread[rows].tolist())
+    }
     last: dict[int, tuple[int, int]] = {}
     for row in sorted(rows, key=lambda row: (int(thread[row]), int(issued[row]), row)):
         key, instant = int(thread[row]), int(issued[row])
         previous, since = last.get(key, (NONE, np.iinfo(np.int64).min))
-        batch = calls.waiting(key, since, instant, launched)
+        batch = calls.waiting(key, since, instant, launched[key])
         facts = _together(batch, rule_for(rank.names[device.name[row]]))
         if facts is not None:
             found.facts[row], found.first[row] = facts, row
@@ -93,7 +95,7 @@ class _Rows:
             args = self._args.get(row)
             if row in self._busy or self._end[place] > until or args is None or args.collective is None:
                 break
-            if not found and _launches_between(launched, thread, int(self._end[place]), until):
+            if not found and _any_between(launched, int(self._end[place]), until):
                 break
             facts = from_metadata(args)
             if found and facts.group_name != found[-1].group_name:
@@ -102,9 +104,9 @@ class _Rows:
         return found[::-1]
 
 
-def _launches_between(launched: Int64Array, thread: int, after: int, before: int) -> bool:
-    mine = launched[1][launched[0] == thread]
-    return bool(np.searchsorted(mine, before, side="left") > np.searchsorted(mine, after, side="left"))
+def _any_between(launched: Int64Array, after: int, before: int) -> bool:
+    """Whether one of the sorted instants lies in ``[after, before)``."""
+    return bool(np.searchsorted(launched, before, side="left") > np.searchsorted(launched, after, side="left"))
 
 
 def _together(batch: list[CallFacts], rule: tuple[object, str] | None) -> CallFacts | None:

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from commprof.errors import InputRefused
-from commprof.manifest import SUFFIX, Manifest, read_manifests
+from commprof.manifest import SLOW_PREFIX, SUFFIX, Manifest, read_manifests
 
 _GLOB_MARKS = frozenset("*?[")
 
@@ -75,6 +75,9 @@ def _in_folder(folder: str) -> list[Candidate]:
     for base, folders, names in os.walk(folder):
         folders[:] = sorted(name for name in folders if not name.startswith("."))
         manifests = _manifests(base) if any(name.endswith(SUFFIX) for name in names) else {}
+        if manifests:
+            # A step recorded after a slow one is a capture of its own, of the same ranks; the report names it.
+            folders[:] = [name for name in folders if not name.startswith(SLOW_PREFIX)]
         for name in sorted(names):
             path = os.path.join(base, name)
             if name.startswith(".") or name.endswith(SUFFIX) or not os.path.isfile(path):
