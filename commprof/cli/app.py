@@ -16,6 +16,7 @@ from commprof.cli.compare import compare
 from commprof.cli.demo import demo
 from commprof.cli.doctor import doctor
 from commprof.cli.run import run as run_command
+from commprof.cli.schema import schema
 from commprof.cli.synth import synth
 from commprof.errors import CommprofError
 from commprof.version import __version__
@@ -35,6 +36,7 @@ app.command()(compare)
 app.command()(demo)
 app.command(name="run", context_settings={"allow_interspersed_args": False})(run_command)
 app.command()(synth)
+app.command()(schema)
 app.command()(doctor)
 
 _INTERRUPTED = 130

@@ -26,7 +26,7 @@ EXPOSED = {
     "device-synchronisation": Word("device synchronisation", "The program waited for the whole device."),
     "peer-wait": Word("waiting for a peer", "Other ranks had not yet entered the collective."),
     "serialised": Word("serialised", "Collectives on one communicator run one after the other."),
-    "structural": Word("structural", "The next kernel needs its result: tensor parallel cannot hide it fully."),
+    "structural": Word("structural", "Compute needs its result at once, as in tensor parallel: it cannot hide fully."),
     "first-use": Word("first use", "The communicator was set up during its first call."),
     "profiler-start": Word("profiler start", "It lies where the profiler started."),
     "unknown": Word("not determined", "The trace does not tell why."),

@@ -329,7 +329,7 @@ def test_open_steps_are_marked_where_they_are_chosen_and_listed() -> None:
 def test_cpu_runs_say_that_communication_includes_queueing_and_waiting() -> None:
     gloo, nccl = page_of("cpu"), page_of("sample")
 
-    label = "Exposed communication (includes queueing and waiting)"
+    label = "includes queueing and waiting"
 
     assert label in gloo.text
     assert label not in nccl.text

@@ -124,6 +124,8 @@ def with_unit(value: Any, unit: str | None, base: str) -> str:
         return format_bytes(round(value))
     if unit in ("GB/s", "gbps"):
         return format_gbps(value)
+    if unit == "share":
+        return f"{value:.2f}"
     if unit and unit.startswith("share of "):
         whole = unit.removeprefix("share of ")
         return share_of(value, base if whole in ("step", "step time") else clean(whole, 40))

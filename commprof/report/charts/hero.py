@@ -139,7 +139,7 @@ def _parts(
         hidden = f"{format_ns(round(overlap))} of it hides communication: {share}"
     rows = [
         ("compute", "Compute", compute, hidden),
-        ("exposed", f"Exposed communication{' (includes queueing and waiting)' if cpu else ''}", exposed, None),
+        ("exposed", "Exposed communication", exposed, "includes queueing and waiting" if cpu else None),
         ("copy", "Exposed copies", copies, None),
         ("idle", "Idle", idle, None),
     ]

@@ -57,6 +57,7 @@ def _part(part: Json) -> Json:
     explained = sum(row["bytes"] or 0 for row in part["differences"])
     left = None if expected is None or measured is None else measured - expected - explained
     kind: str = part["kind"]
+    does: str = part.get("name") or kind
     return {
         "kind": clean(kind, 30),
         "name": clean(ROLES[kind].name if kind in ROLES else strategy_name(kind), 60),
@@ -70,7 +71,7 @@ def _part(part: Json) -> Json:
         "measured": format_bytes(measured),
         "differences": rows,
         "left": None if left is None or left == 0 else _signed(left),
-        "hides": HIDES.get(_LIKE.get(kind, kind)),
+        "hides": HIDES.get(_LIKE.get(does, does)),
     }
 
 

@@ -1,0 +1,17 @@
+"""``commprof schema``: the JSON Schema of the report."""
+
+from __future__ import annotations
+
+import sys
+
+
+def schema() -> None:
+    """Print the JSON Schema of the report that analyze and check write with --json.
+
+    Example: commprof schema > report.schema.json
+    """
+    from commprof.report.contract import json_schema
+    from commprof.report.view import SCHEMA
+    from commprof.report.write import json_text
+
+    sys.stdout.write(json_text(json_schema(SCHEMA)).decode())
