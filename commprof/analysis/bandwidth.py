@@ -108,12 +108,10 @@ def call_rates(rank: RankAnalysis, groups: Sequence[int], analysis: Analysis, wa
 
 def factors(operation: NDArray[np.integer], members: Int64Array) -> Floats:
     """``f`` of each call, NaN where it is not defined."""
-    out = np.full(len(operation), np.nan)
-    pairs, inverse = np.unique(np.stack([operation.astype(np.int64), members]), axis=1, return_inverse=True)
-    values = [bus_factor(OPERATIONS[op], size) for op, size in pairs.T.tolist()]
-    if values:
-        out = np.array([np.nan if value is None else value for value in values])[inverse.reshape(-1)]
-    return out
+    wide = np.int64(1) << 32
+    keys, inverse = np.unique(operation.astype(np.int64) * wide + np.maximum(members, 0), return_inverse=True)
+    values = [bus_factor(OPERATIONS[key // wide], key % wide) for key in keys.tolist()]
+    return np.array([np.nan if value is None else value for value in values], np.float64)[inverse]
 
 
 def _members(calls: Calls, groups: Sequence[int], analysis: Analysis) -> Int64Array:

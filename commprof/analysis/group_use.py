@@ -32,6 +32,9 @@ _PART = 0.1
 """An operation with less than this share of the bytes of its kind is a side effect, not the purpose."""
 _EARLY = 0.12
 _FEW_BYTES = 4096
+_FEW_CALLS = 4
+_LEAST_GRADIENTS = 0.25
+"""Gradients have at least this share of the bytes of the parameters that they update."""
 _LEAST_PASSES = 4
 """A ring of two passes keys and values in each of several layers; fewer calls may be a pipeline of one microbatch."""
 
@@ -216,13 +219,23 @@ def _reducing(
     else:
         use.by_phase = False
         purpose = "tensor" if _looks_like_activations(use, reduces) else "gradients"
-    if purpose == "gradients":
-        for after in (gathers, broadcasts):
-            late = use.part(after, _OPTIMIZER)
-            enough = use.weight(after) >= _PART * use.weight(reduces)
-            if enough and (late is None or late >= 0.5):
-                return "partitioned"
+    if purpose == "gradients" and any(_returns(use, reduces, after) for after in (gathers, broadcasts)):
+        return "partitioned"
     return purpose
+
+
+def _returns(use: GroupUse, reduces: NDArray[np.bool_], after: NDArray[np.bool_]) -> bool:
+    """Whether these calls send updated parameters after the optimizer: about as many bytes as gradients came in, in
+    the optimizer's part of the step, or without phases last in it, step by step."""
+    given, taken = use.weight(after), use.weight(reduces)
+    if not given or not _PART * taken <= given <= taken / _LEAST_GRADIENTS:
+        return False
+    late = use.part(after, _OPTIMIZER)
+    if late is not None:
+        return late >= 0.5
+    steps = [rows for rows in _steps(use) if after[rows].any() and reduces[rows].any()]
+    last = [np.flatnonzero(reduces[rows])[-1] < np.flatnonzero(after[rows])[0] for rows in steps]
+    return int((reduces | after).sum()) >= _FEW_CALLS and bool(last) and all(last)
 
 
 def _looks_like_activations(use: GroupUse, reduces: NDArray[np.bool_]) -> bool:

@@ -39,6 +39,12 @@ def counted(number: float, operation: str) -> str:
     return f"{rounded} {one if rounded == '1' else many}"
 
 
+def sizes_text(smallest: int, largest: int) -> str:
+    """``4.00 MB to 25.0 MB``, or one size where both read alike."""
+    low, high = format_bytes(smallest), format_bytes(largest)
+    return low if low == high else f"{low} to {high}"
+
+
 def operations_text(use: GroupUse) -> str:
     """Calls per step by operation, with their sizes."""
     parts = []
@@ -47,8 +53,7 @@ def operations_text(use: GroupUse) -> str:
         text = counted(use.per_unit(chosen), OPERATIONS[code])
         sizes = use.size[chosen & (use.size > 0)]
         if len(sizes):
-            low, high = format_bytes(int(sizes.min())), format_bytes(int(sizes.max()))
-            text += f" of {low}" if low == high else f" of {low} to {high}"
+            text += f" of {sizes_text(int(sizes.min()), int(sizes.max()))}"
         parts.append((-use.weight(chosen), text))
     return ", ".join(text for _, text in sorted(parts)) + " per step"
 

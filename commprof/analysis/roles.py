@@ -88,6 +88,10 @@ def find_roles(
     for use in uses:
         _settle_by_shape(use, neighbours)
     names = {use.group: _name(use, neighbours, marks) for use in neighbours.uses.values()}
+    for use in neighbours.uses.values():
+        # Where phases are missing, a description may say what gathers and scatters are of.
+        if not use.by_phase and names[use.group][0] == "tp" and use.purposes[0] == "sharded":
+            use.purposes = ("sequence",)
     same = defaultdict(list)
     for use in neighbours.uses.values():
         if use.facts.ranks:
@@ -105,6 +109,7 @@ def find_roles(
         ]
         where = phases_text(use)
         evidence += [where] if where and use.by_phase else []
+        evidence += [] if use.by_phase else ["no phase of the step is known: by the order of calls and their sizes"]
         if facts.ranks:
             evidence.append(shape_text(facts.ranks, tiles.get((name, facts.size), 0), world))
         roles.append(Role(name, (*evidence, *why), crosses, use.purposes, _by_operation(use, name)))

@@ -17,14 +17,13 @@ from commprof.analysis import volumes
 from commprof.analysis.frameworks import FrameworkMarks
 from commprof.analysis.group_use import GroupUse
 from commprof.analysis.places import PHASES
-from commprof.analysis.role_evidence import counted, operations_text
+from commprof.analysis.role_evidence import counted, operations_text, sizes_text
 from commprof.analysis.roles import Role
 from commprof.analysis.traffic import Traffic
 from commprof.analysis.volumes import Moves, Volume
 from commprof.manifest import Manifest
 from commprof.trace.model import GroupFacts
 from commprof.trace.operations import OPERATIONS
-from commprof.units import format_bytes
 
 _BACKWARD, _OPTIMIZER = PHASES.index("backward"), PHASES.index("optimizer")
 _DATA_ROLES = ("dp", "shard", "replicate")
@@ -226,7 +225,7 @@ def _ddp_evidence(case: _Case, use: GroupUse) -> list[str]:
     calls, produced = use.per_unit(gradients), case.marks.per_step.get("gradients", 0)
     number = counted(calls, "all_reduce")
     sizes = use.size[gradients & (use.size > 0)]
-    spread = f" of {format_bytes(int(sizes.min()))} to {format_bytes(int(sizes.max()))}" if len(sizes) else ""
+    spread = f" of {sizes_text(int(sizes.min()), int(sizes.max()))}" if len(sizes) else ""
     known = use.part(gradients, _BACKWARD)
     where = " in the backward pass" if known is not None and known >= 0.5 else ""
     lines = [f"ddp: {number} per step{where}{spread}: {'gradients' if calls < 2 else 'buckets of gradients'}"]
