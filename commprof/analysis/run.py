@@ -16,9 +16,11 @@ from commprof.analysis.needs import NEEDED
 from commprof.analysis.rank import analyze_rank
 from commprof.analysis.selection import StepSelection, parse_steps
 from commprof.errors import CannotAnswer, CommprofError, InputRefused, NotATrace, WorkerDied
+from commprof.manifest import Manifest
 from commprof.trace.classify import compile_patterns
 from commprof.trace.discover import Candidate, find_candidates, manifests_without_trace
 from commprof.trace.read import read_rank
+from commprof.units import format_ns
 
 _POOL_PAYS_BYTES = 24 << 20
 _TIMELINES = 8
@@ -109,7 +111,27 @@ def analyze(
         for manifest in manifests
         if manifest.partial
     ]
+    analysis.notes += _slow_steps(manifests)
     return analysis
+
+
+def _slow_steps(manifests: Sequence[Manifest]) -> list[Note]:
+    """Steps that took much longer than those before them, and where the step after each was recorded."""
+    found = {slow.step: slow for manifest in manifests for slow in manifest.slow_steps}
+    recorded = {slow.step: slow.folder for manifest in manifests for slow in manifest.slow_steps if slow.folder}
+    notes = [
+        Note(
+            "slow-step",
+            f"Step {step} took {format_ns(found[step].duration_ns)}, the median before it was "
+            f"{format_ns(found[step].median_ns)}; the step after it is recorded in {folder}.",
+        )
+        for step, folder in sorted(recorded.items())
+    ]
+    others = sorted(set(found) - set(recorded))
+    if others:
+        listed = ", ".join(map(str, others[:10])) + (", ..." if len(others) > 10 else "")
+        notes.append(Note("slow-step", f"Slow steps that no recording follows: {listed}."))
+    return notes
 
 
 def _may_ignore(error: CommprofError, job: Job, files: int) -> bool:

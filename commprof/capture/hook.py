@@ -22,7 +22,7 @@ from commprof.capture.engine import Engine, RunFacts, Whereabouts
 from commprof.capture.folder import CaptureFolder, describe
 from commprof.capture.recording import Recording, RunState, manifest_of
 from commprof.capture.selection import Ranks, parse_folder, parse_ranks
-from commprof.capture.slow_steps import MOST_RECORDINGS, SlowSteps
+from commprof.capture.slow_steps import MOST_KEPT, MOST_RECORDINGS, SlowSteps
 from commprof.capture.termination import Termination
 from commprof.capture.window import DEFAULT_MAX_STEPS, StepLog, Window
 from commprof.errors import UsageError
@@ -226,7 +226,8 @@ class Capture:
     def _record_after(self, slow: SlowStep) -> None:
         """Record the step that begins: the one before it was slow. The window itself comes first."""
         self._slow_due = None
-        wanted = sum(it.recorded is not None for it in self._slow_found) < MOST_RECORDINGS
+        kept = len(self._slow_found) < MOST_KEPT
+        wanted = kept and sum(it.recorded is not None for it in self._slow_found) < MOST_RECORDINGS
         if self._phase in _IDLE and wanted and self._selected(self._engine.whereabouts()):
             if self._engine.occupied():
                 self._warn("rival", f"another profiler was active in step {self._index}, the slow step is not recorded")
@@ -236,7 +237,8 @@ class Capture:
                 self._resume = self._phase
                 self._engine.prepare(self._on_rival)
                 self._begin_recording()
-        self._slow_found.append(slow)
+        if kept:
+            self._slow_found.append(slow)
 
     def _give_way(self, reason: str) -> None:
         self._phase = Phase.FAILED

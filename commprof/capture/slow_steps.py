@@ -9,6 +9,7 @@ from commprof.errors import UsageError
 from commprof.manifest import SlowStep
 
 MOST_RECORDINGS = 3
+MOST_KEPT = 100
 _MEMORY = 100  # steps that the running median looks back on
 _SETTLE = 2  # first steps: memory, caches and DDP's buckets settle in them
 _ENOUGH = 5  # steps before a median is trusted

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,9 @@ from commprof.capture import Capture
 from commprof.capture.engine import Whereabouts
 from commprof.capture.slow_steps import SlowSteps
 from commprof.errors import UsageError
-from commprof.manifest import read_manifests
+from commprof.manifest import Manifest, SlowStep, read_manifests, write_manifest
+from tests.builders.command import Run
+from tests.builders.kineto import Trace
 from tests.capture.fake import FakeEngine, files_of, manifest_of
 
 MANIFEST, TRACE = "rank-00000.manifest.json", "rank-00000.pt.trace.json.gz"
@@ -132,6 +135,31 @@ def test_all_ranks_that_see_the_same_slow_step_share_a_folder(folder: Path) -> N
 
     assert [m.slow_steps for m in read_manifests(folder)] == [(), ()]
     assert [m.rank for m in read_manifests(folder / "x" / "slow-step-21")] == [0, 1]
+
+
+def test_the_report_is_about_the_window_and_names_the_other_recordings(
+    folder: Path, run_analyze: Callable[..., Run]
+) -> None:
+    for place in (folder, folder / "slow-step-21"):
+        place.mkdir()
+        trace = Trace(0, 1)
+        trace.step(0, 0, 1000)
+        trace.gemm(0, 600)
+        trace.write(place / TRACE)
+        found = SlowStep(step=20, duration_ns=2_000_000, median_ns=1_000_000, folder="slow-step-21")
+        missed = SlowStep(step=30, duration_ns=2_000_000, median_ns=1_000_000)
+        manifest = Manifest(
+            rank=0, rank_source="default", world_size=1, host="h", trace=TRACE, slow_steps=(found, missed)
+        )
+        write_manifest(place, manifest)
+
+    whole, slow = run_analyze(folder), run_analyze(folder / "slow-step-21")
+
+    assert [len(run.report["input"]["files"]) for run in (whole, slow)] == [1, 1]
+    assert whole.notes("slow-step") == [
+        "Step 20 took 2.00 ms, the median before it was 1.00 ms; the step after it is recorded in slow-step-21.",
+        "Slow steps that no recording follows: 30.",
+    ]
 
 
 @pytest.mark.parametrize("factor", [1, 0.5, -2, True, "1.5", float("nan"), float("inf")])
