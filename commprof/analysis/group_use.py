@@ -61,6 +61,8 @@ class GroupUse:
     purposes: tuple[str, ...] = field(default=())
     by_phase: bool = True
     """Whether the purpose follows from phases, and not from order and sizes alone."""
+    per: str = "per step"
+    """How figures of one unit are called; without step marks there is one window."""
 
     def __len__(self) -> int:
         return len(self.operation)
@@ -89,10 +91,12 @@ class GroupUse:
         return self.weight(known & (self.phase == phase)) / total
 
 
-def find_uses(traffic: Traffic, groups: list[GroupFacts], numbers: Int64Array) -> list[GroupUse]:
+def find_uses(
+    traffic: Traffic, groups: list[GroupFacts], numbers: Int64Array, *, per_step: bool = True
+) -> list[GroupUse]:
     """Use of every group in order of its index, each from the member with the most calls; calls without group last.
 
-    ``numbers`` are the global ranks of the input.
+    ``numbers`` are the global ranks of the input; without ``per_step`` there is one window and no step.
     """
     if not len(traffic):
         return []
@@ -107,6 +111,8 @@ def find_uses(traffic: Traffic, groups: list[GroupFacts], numbers: Int64Array) -
         if key not in best or len(rows) > len(best[key]):
             best[key] = rows
     uses = [_use(traffic, key, rows, groups, numbers) for key, rows in best.items()]
+    for use in uses:
+        use.per = "per step" if per_step else "in the window"
     return sorted(uses, key=lambda use: (use.group < 0, use.group))
 
 

@@ -16,10 +16,10 @@ def find_parallelism(analysis: Analysis) -> None:
     """Fill in ``roles`` and ``strategy``; needs ``hosts``."""
     traffic = find_traffic(analysis)
     numbers = np.array([rank.rank for rank in analysis.ranks], np.int64)
-    uses = find_uses(traffic, analysis.groups, numbers)
+    per_step = any(device.windows != "none" for rank in analysis.ranks for device in rank.devices)
+    uses = find_uses(traffic, analysis.groups, numbers, per_step=per_step)
     marks = _of_all(analysis)
     analysis.roles = find_roles(analysis.groups, uses, analysis.world_size, analysis.hosts, marks)
-    per_step = any(device.windows != "none" for rank in analysis.ranks for device in rank.devices)
     analysis.strategy = find_strategy(
         traffic, analysis.groups, analysis.roles, uses, marks, analysis.manifests, per_step=per_step
     )

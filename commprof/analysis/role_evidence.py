@@ -46,7 +46,7 @@ def sizes_text(smallest: int, largest: int) -> str:
 
 
 def operations_text(use: GroupUse) -> str:
-    """Calls per step by operation, with their sizes."""
+    """Calls of a step (or window) by operation, with their sizes."""
     parts = []
     for code in np.unique(use.operation).tolist():
         chosen = use.operation == code
@@ -55,7 +55,7 @@ def operations_text(use: GroupUse) -> str:
         if len(sizes):
             text += f" of {sizes_text(int(sizes.min()), int(sizes.max()))}"
         parts.append((-use.weight(chosen), text))
-    return ", ".join(text for _, text in sorted(parts)) + " per step"
+    return ", ".join(text for _, text in sorted(parts)) + f" {use.per}"
 
 
 def phases_text(use: GroupUse) -> str | None:

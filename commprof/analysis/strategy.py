@@ -163,7 +163,7 @@ def _model_parts(case: _Case) -> list[Part]:
     if tables:
         moves = case.moves(tables, lambda name: name == "all_to_all")
         number = counted(moves.calls(moves.of("all_to_all")), "all_to_all")
-        why = f"{number} per step of model-parallel embeddings: the device runs embedding bags"
+        why = f"{number} {case.uses[tables[0]].per} of model-parallel embeddings: the device runs embedding bags"
         parts.append(Part("embedding", None, moves.members, tuple(tables), volumes.exchange(moves, None), (why,)))
     context = case.with_role("cp")
     if context:
@@ -228,12 +228,12 @@ def _ddp_evidence(case: _Case, use: GroupUse) -> list[str]:
     spread = f" of {sizes_text(int(sizes.min()), int(sizes.max()))}" if len(sizes) else ""
     known = use.part(gradients, _BACKWARD)
     where = " in the backward pass" if known is not None and known >= 0.5 else ""
-    lines = [f"ddp: {number} per step{where}{spread}: {'gradients' if calls < 2 else 'buckets of gradients'}"]
+    lines = [f"ddp: {number} {use.per}{where}{spread}: {'gradients' if calls < 2 else 'buckets of gradients'}"]
     if calls >= 2 and produced and calls >= _ONE_PER_GRADIENT * produced:
-        lines = [f"ddp: {number} per step{where}{spread} for {produced} gradients: one per parameter, not in buckets"]
+        lines = [f"ddp: {number} {use.per}{where}{spread} for {produced} gradients: one per parameter, not in buckets"]
     broadcasts = use.of("broadcast")
     if broadcasts.any():
-        lines.append(f"{counted(use.per_unit(broadcasts), 'broadcast')} per step: buffers")
+        lines.append(f"{counted(use.per_unit(broadcasts), 'broadcast')} {use.per}: buffers")
     if case.marks.has("ddp"):
         lines.append("the program marks DistributedDataParallel.forward")
     return lines
