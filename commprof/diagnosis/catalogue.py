@@ -9,7 +9,8 @@ FINDING_IDS = (
     "reduce-scatter-queue", "gather-after-optimizer", "tp-structural", "tp-across-hosts", "pipeline-bubble",
     "all-to-all-imbalance", "comm-on-compute-stream", "blocking-wait", "device-synchronisation", "allocator-retries",
     "low-bandwidth", "slow-link", "network-intermittent", "straggler", "overlap-contention", "max-connections",
-    "timing-enabled", "host-bound", "input-bound", "copy-bound", "profiler-start", "not-communication",
+    "timing-enabled", "host-bound", "input-bound", "copy-bound", "profiler-start", "exposed-communication",
+    "not-communication",
 )  # fmt: skip
 
 NEEDS_PEERS = frozenset({"straggler", "slow-link", "low-bandwidth", "network-intermittent"})

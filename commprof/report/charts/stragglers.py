@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from commprof.report.causes import LATE, LATE_KINDS, named
 from commprof.report.charts.findings import with_unit
-from commprof.report.charts.wording import Json, clean, count, ratio, share_of
+from commprof.report.charts.wording import Json, clean, count, rank_ranges, ratio, share_of
 from commprof.units import format_ns
 
 MOST_ROWS = 24
@@ -24,13 +24,14 @@ def late_name(row: Json) -> str:
     """``rank 7``, ``host node3`` or what else is named."""
     if row["rank"] is not None:
         return f"rank {row['rank']}"
-    if row["host"]:
-        return f"host {clean(row['host'], 40)}"
-    return clean(row["role"], 60) if row.get("role") else "no single rank"
+    name = f"host {clean(row['host'], 40)}" if row["host"] else clean(row["role"], 60) if row.get("role") else ""
+    members = row.get("members") or []
+    ranks = f"{'rank' if len(members) == 1 else 'ranks'} {rank_ranges(members)}" if members else ""
+    return clean(", ".join(word for word in (name, ranks) if word) or "no single rank", 90)
 
 
 def _row(row: Json, step_ns: int | None, base: str) -> Json:
-    known = LATE.get(row["cause"])
+    known, share = LATE.get(row["cause"]), row.get("share_of_step")
     return {
         "rank": row["rank"],
         "name": late_name(row),
@@ -40,11 +41,16 @@ def _row(row: Json, step_ns: int | None, base: str) -> Json:
         "cause": named(LATE, row["cause"]),
         "meaning": known.meaning if known else None,
         "charged": format_ns(row["charged_ns_per_step"]),
-        "share": share_of(ratio(row["charged_ns_per_step"], step_ns), base),
+        "share": share_of(share if share is not None else ratio(row["charged_ns_per_step"], step_ns), base),
         "last": f"last in {row['last']:,} of {count(row['matched'], 'call')}",
-        "evidence": [_evidence(item, base) for item in row["evidence"][:8]],
+        "evidence": [_evidence(item, base) for item in row["evidence"][:8] if not _is_said(item)],
         "chain": [clean(link, 30) for link in row["chain"][:MOST_LINKS]] if len(row["chain"]) > 1 else [],
     }
+
+
+def _is_said(item: object) -> bool:
+    """How often it was last stands in the row already."""
+    return isinstance(item, dict) and item.get("what") == "last to arrive"
 
 
 def _evidence(item: object, base: str) -> str:

@@ -256,6 +256,7 @@ class Imbalance(TypedDict):
     received_bytes: dict[str, Bytes | None]
     per_peer: Any
     ratio: float | None
+    ratio_received: float | None
 
 
 class Bubble(TypedDict):

@@ -62,7 +62,10 @@ class Straggler(TypedDict):
     last_share: Share | None
     last: Count
     matched: Count
+    members: list[int]
+    steps: list[str]
     charged_ns_per_step: Length
+    share_of_step: float | None
     cause: LateCause
     evidence: list[Any]
     chain: list[int]

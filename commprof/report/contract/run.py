@@ -155,6 +155,8 @@ class Overall(Mean):
     """Means over all ranks and steps together."""
 
     ranks: Count
+    exposed_wait_ns: Length | None
+    wait_share: Annotated[float, Meta(description="exposed_wait / duration")] | None
 
 
 class PerStep(TypedDict):
