@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from commprof.analysis.bandwidth import find_bandwidth
+from commprof.analysis.bucket_advice import advise_buckets
 from commprof.analysis.charges import find_charges
 from commprof.analysis.clocks import align_clocks
 from commprof.analysis.hardware import choose_hardware
@@ -51,6 +52,7 @@ def across(analysis: Analysis, options: AnalysisOptions) -> None:
     analysis.pipeline = find_pipeline(analysis)
     refine_with_waits(analysis)
     analysis.bandwidth = find_bandwidth(analysis, analysis.waiting, hosts, analysis.hardware)
+    analysis.bucket_advice = advise_buckets(analysis)
     _find_late(analysis)
 
 

@@ -19,7 +19,15 @@ from commprof.report.rows import call_rows, overall_row, rank_row
 from commprof.report.step_rows import per_step_rows
 from commprof.report.strategy_rows import strategy_row
 from commprof.report.waiting_rows import imbalance_rows, matching_row, straggler_rows, wait_rows
-from commprof.report.where_rows import bucket_rows, contention_rows, exposure_rows, idle_rows, pipeline_row, unit_rows
+from commprof.report.where_rows import (
+    bucket_advice_rows,
+    bucket_rows,
+    contention_rows,
+    exposure_rows,
+    idle_rows,
+    pipeline_row,
+    unit_rows,
+)
 from commprof.version import __version__
 
 SCHEMA = "commprof.report/1"
@@ -53,6 +61,7 @@ def build_report(analysis: Analysis, diagnosis: Diagnosis) -> dict[str, Any]:
         "collectives": call_rows(analysis, origin),
         "groups": group_rows(analysis),
         "buckets": bucket_rows(analysis, origin),
+        "bucket_advice": bucket_advice_rows(analysis),
         "matching": matching_row(analysis),
         "waits": wait_rows(analysis),
         "stragglers": straggler_rows(analysis),

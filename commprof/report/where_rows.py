@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from commprof.analysis.bucket_advice import BucketAdvice, Layout
 from commprof.analysis.model import Analysis, RankAnalysis
 from commprof.analysis.places import CAUSES, FLAGS, NOWHERE, PHASES, cause_sums
 from commprof.analysis.where_model import Bucket
@@ -180,6 +181,37 @@ def pipeline_row(analysis: Analysis) -> dict[str, Any] | None:
             }
             for row in found.bubble
         ],
+    }
+
+
+def bucket_advice_rows(analysis: Analysis) -> list[dict[str, Any]]:
+    """Predicted tail and step for each candidate layout of DDP's buckets, one row per process group."""
+    return [
+        {
+            "group_id": advice.group,
+            "op": advice.operation,
+            "size_bytes": advice.size,
+            "backward_ns": advice.backward,
+            "step_ns": advice.step,
+            "measured_tail_ns": advice.measured_tail,
+            "current": _layout(advice, advice.current),
+            "advised": None if advice.best == advice.current else _layout(advice, advice.best),
+            "gain_ns": advice.gain,
+            "extrapolated": advice.extrapolated,
+            "layouts": [_layout(advice, layout) for layout in advice.layouts],
+        }
+        for advice in analysis.bucket_advice
+    ]
+
+
+def _layout(advice: BucketAdvice, layout: Layout) -> dict[str, Any]:
+    return {
+        "first_bucket_bytes": layout.first,
+        "bucket_cap_bytes": layout.cap,
+        "buckets": layout.buckets,
+        "tail_ns": layout.tail,
+        "comm_ns": layout.comm,
+        "step_ns": advice.step_of(layout),
     }
 
 
