@@ -13,6 +13,11 @@ _NEVER = np.iinfo(np.int64).max
 _BEFORE_CAPTURE = np.iinfo(np.int64).min
 
 
+def host_bound(work: Work, runtime: RuntimeCalls, blocking: Int64Array) -> IntervalSet:
+    """The host-bound instants alone, see :func:`unlaunched`."""
+    return unlaunched(work, runtime, blocking)[0]
+
+
 def unlaunched(work: Work, runtime: RuntimeCalls, blocking: Int64Array) -> tuple[IntervalSet, IntervalSet]:
     """The host-bound instants, and those at which the next compute was not launched because its thread waited.
 
