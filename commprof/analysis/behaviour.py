@@ -8,24 +8,26 @@ rank that waits for its host loses nothing by waiting for others), then communic
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
+from commprof.analysis.hostbound import unlaunched
 from commprof.analysis.ranges import codes_of
 from commprof.analysis.scene import DeviceScene, Scene
 from commprof.intervals import Int64Array, IntervalSet, empty, union
-from commprof.trace.gloo import cpu_operators
-from commprof.trace.model import Calls
+from commprof.trace.cpu_compute import cpu_operators
+from commprof.trace.model import NOT_LAUNCHED, Calls
 
 ACTIVITIES = ("compute", "comm", "copy", "input", "host", "other")
 """What time consists of; ``comm`` is exposed communication that is not host-bound, ``other`` is left unexplained."""
 
 COMPUTE, COMM, COPY, INPUT, HOST, OTHER = range(len(ACTIVITIES))
 
+BLOCKING = re.compile(r"Synchronize|Memcpy")
 INPUT_RANGE = re.compile(r"^enumerate\(DataLoader\)|train_dataloader_next|^DataLoader\b")
-HOST_WAITS = re.compile(r"Synchronize|^(?:cuda|hip)Memcpy$|cuMemcpy(?:DtoH|HtoD)(?:_v2)?$")
+_LONGEST_LATENCY_NS = 20_000
+"""Between the launch of a kernel and its start on an idle device lie 3 to 10 us; more is queueing."""
 _KINDS_KEPT = 400
 
 
@@ -46,15 +48,10 @@ class KernelTotals:
 @dataclass(slots=True, eq=False)
 class Behaviour:
     """``done[:, j]`` are the nanoseconds of each of :data:`ACTIVITIES` from the first event of the capture to the start
-    of call ``j``; ``chain[j]`` is a number that all calls with the same ranks have (messages: with the same peer).
-
-    ``dry[j]``: after call ``j`` the device ran out of work before the host next waited for it, so that waiting in the
-    call delayed nothing in the end.
-    """
+    of call ``j``; ``chain[j]`` is a number that all calls with the same ranks have (messages: with the same peer)."""
 
     chain: Int64Array
     done: Int64Array
-    dry: NDArray[np.bool_]
     kernels: KernelTotals
 
 
@@ -62,24 +59,13 @@ def find_behaviour(scene: Scene) -> Behaviour:
     """The tables of one rank."""
     calls = scene.calls
     done = np.zeros((len(ACTIVITIES), len(calls)), np.int64)
-    dry = np.zeros(len(calls), np.bool_)
     loading = _loading(scene)
     for device in scene.devices:
         mine = np.flatnonzero(calls.device == device.work.device)
         end = calls.start[mine]
         start = np.full(len(mine), int(device.work.all_start.min()), np.int64)
         done[:, mine] = _divide(scene, device, loading, np.minimum(start, end), end)
-        if device.host is not None:
-            dry[mine] = device.host.within(calls.end[mine], _next_wait(scene, calls.end[mine])) > 0
-    return Behaviour(_chains(calls), done, dry, _kernel_totals(scene))
-
-
-def _next_wait(scene: Scene, instant: Int64Array) -> Int64Array:
-    """End of the first call of the host after each instant in which it waits for the device, or of the capture."""
-    runtime = scene.rank.runtime
-    ends = np.sort(runtime.end[np.isin(runtime.name, codes_of(scene.rank, HOST_WAITS))])
-    last = np.iinfo(np.int64).max
-    return np.append(ends, last)[np.searchsorted(ends, instant, side="right")]
+    return Behaviour(_chains(calls), done, _kernel_totals(scene))
 
 
 def _chains(calls: Calls) -> Int64Array:
@@ -107,7 +93,7 @@ def _divide(scene: Scene, device: DeviceScene, loading: IntervalSet, start: Int6
         compute = compute - loading
         late, host = loading - comm, empty()
     else:
-        host = (device.host if device.host is not None else empty()) - compute
+        host = _not_ready(scene, device) - compute
         late = loading & host
     comm = comm - compute - host
     copy = copy - compute - comm - host
@@ -115,6 +101,23 @@ def _divide(scene: Scene, device: DeviceScene, loading: IntervalSet, start: Int6
         out[activity] = instants.within(start, end)
     out[HOST if scene.on_cpu else OTHER] += end - start - out.sum(axis=0)
     return out
+
+
+def _not_ready(scene: Scene, device: DeviceScene) -> IntervalSet:
+    """Instants at which the host had nothing ready to compute, with the time that a launch takes to reach the device.
+
+    Where kernels are shorter than their launches, that time is all the gap there is between them.
+    """
+    work = device.work
+    linked = work.compute_launch != NOT_LAUNCHED
+    if device.host is None or not linked.any():
+        return empty()
+    took = work.compute_start[linked] - work.compute_launch[linked]
+    latency = int(np.clip(np.percentile(took, 10), 0, _LONGEST_LATENCY_NS))
+    launch = np.where(linked, work.compute_launch + latency, NOT_LAUNCHED)
+    runtime = scene.rank.runtime
+    blocking = np.flatnonzero(np.isin(runtime.name, codes_of(scene.rank, BLOCKING)))
+    return unlaunched(replace(work, compute_launch=launch), runtime, blocking)[0]
 
 
 def _kernel_totals(scene: Scene) -> KernelTotals:

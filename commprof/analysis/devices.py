@@ -11,7 +11,8 @@ from commprof.analysis.work import Work
 from commprof.intervals import Int64Array, union
 from commprof.trace.calls import graph_rows
 from commprof.trace.classify import Classification
-from commprof.trace.gloo import cpu_compute, gloo_rows
+from commprof.trace.cpu_compute import cpu_compute
+from commprof.trace.gloo import gloo_rows
 from commprof.trace.links import NONE, thread_keys
 from commprof.trace.model import COMM, COMPUTE, COPY, NOT_LAUNCHED, RankTrace
 

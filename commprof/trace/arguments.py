@@ -143,6 +143,14 @@ def _with_splits(facts: CallFacts, short: str, dims: Any, concrete: Any) -> Call
     return facts
 
 
+def list_sizes(args: Args, place: int) -> tuple[int | None, ...]:
+    """Elements of each tensor of an operator's argument that is a list of tensors; empty where it shows none."""
+    dims = _decoded(args.dims)
+    if not isinstance(dims, list) or len(dims) <= place or not isinstance(dims[place], list):
+        return ()
+    return tuple(_elements(tensor) for tensor in dims[place])
+
+
 def number(value: Any) -> int | None:
     """A count or id from a number or its text; ``None`` for anything that is none."""
     if isinstance(value, str) and len(value) < 20 and value.isascii() and value.strip().isdigit():

@@ -1,4 +1,4 @@
-"""Communication and compute of a trace without a device: gloo on CPU.
+"""Communication of a trace without a device: gloo on CPU.
 
 Gloo runs a collective on threads of its own and shows it as one ``gloo:*`` span that holds queueing, waiting for peers
 and transfer. Nothing links that span to the ``c10d::*`` operator that launched it but order and shape, and the
@@ -7,32 +7,26 @@ operator is what tells a reduce-scatter from the all-reduce that gloo makes of i
 
 from __future__ import annotations
 
-import re
 from collections import Counter, defaultdict
 from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from commprof.intervals import Int64Array, IntervalSet, empty, union
-from commprof.trace.arguments import CallFacts, from_dims
+from commprof.intervals import Int64Array
+from commprof.trace.arguments import CallFacts, from_dims, list_sizes
 from commprof.trace.call_table import Call, assemble
+from commprof.trace.events import Args
 from commprof.trace.gloo_groups import groups_by_order, groups_by_vote, groups_of_messages, recorded_calls, stated_size
 from commprof.trace.gloo_pairs import NONE, Launched, Span, pair
 from commprof.trace.links import thread_keys
 from commprof.trace.model import NOT_LAUNCHED, Calls, CpuSpans, ProcessGroup, RankTrace
 from commprof.trace.operations import operation_of
 
-_WRAPPER = re.compile(
-    r"^(?:autograd::engine::evaluate_function|torch::autograd::|torch\.distributed\.|ProfilerStep)|Backward\d+$"
-)
-_WORKING_THREAD = ("ProfilerStep", "autograd::engine::")
-_DISPATCH = ("c10d::", "_c10d_functional::")
-
 
 def gloo_rows(rank: RankTrace) -> Int64Array:
     """Rows of the annotations that are executions of gloo."""
-    return np.flatnonzero(np.isin(rank.annotations.name, _codes(rank, ("gloo:",))))
+    return np.flatnonzero(np.isin(rank.annotations.name, codes_of(rank, ("gloo:",))))
 
 
 def gloo_calls(rank: RankTrace) -> Calls:
@@ -83,7 +77,7 @@ def _spans(rank: RankTrace) -> list[Span]:
 def _operators(rank: RankTrace) -> list[Launched]:
     """Operators of collectives in order of launch, with what the Flight Recorder says of them."""
     table = rank.operators
-    rows = np.flatnonzero(np.isin(table.name, _codes(rank, ("c10d::",))))
+    rows = np.flatnonzero(np.isin(table.name, codes_of(rank, ("c10d::",))))
     rows = rows[np.argsort(table.start[rows], kind="stable")]
     rows = rows[~_redispatched(table, rows)]
     thread = thread_keys(table.pid[rows], table.tid[rows]).tolist()
@@ -106,8 +100,7 @@ def _operators(rank: RankTrace) -> list[Launched]:
                 sequence=entry.sequence,
                 group_name=entry.group,
             )
-        # The list form of a reduce-scatter becomes one all-reduce per chunk, as many as there are ranks.
-        pieces = stated_size(facts) or rank.world_size or 1 if name == "c10d::reduce_scatter_" else 1
+        pieces = _pieces(name, facts, table.args.get(int(rows[place])), rank)
         operators.append(Launched(start[place], thread[place], facts, pieces))
     return operators
 
@@ -122,6 +115,18 @@ def _redispatched(table: CpuSpans, rows: Int64Array) -> NDArray[np.bool_]:
         inside[index] = start < until.get(key, start)
         until[key] = max(end, until.get(key, end))
     return inside
+
+
+def _pieces(name: str, facts: CallFacts, args: Args | None, rank: RankTrace) -> tuple[int | None, ...]:
+    """Elements of the spans that gloo makes of an operator: an all-reduce for each part of some reduce-scatters."""
+    if name == "c10d::reduce_scatter_":
+        # The list form becomes one for each member; its own shapes show no list of lists.
+        several = [group.size for group in rank.groups if group.size is None or group.size > 1]
+        only = several[0] if len(several) == 1 else None
+        return (facts.elements_out,) * (stated_size(facts) or only or rank.world_size or 1)
+    if name == "c10d::reduce_scatter_tensor_coalesced_" and args is not None:
+        return list_sizes(args, 1) or (facts.elements_in,)
+    return (facts.elements_in,)
 
 
 def _thread_groups(
@@ -179,62 +184,6 @@ def _in_group(facts: CallFacts, group: ProcessGroup | None) -> CallFacts:
     )
 
 
-def cpu_compute(rank: RankTrace) -> IntervalSet:
-    """Instants at which the training threads of a CPU trace compute.
-
-    The union of their operators without wrappers, which hold blocking hooks, less the calls that launch or await
-    communication.
-    """
-    table = rank.operators
-    if not len(table):
-        return empty()
-    counted, dispatch = _working_operators(rank)
-    return union(table.start[counted], table.end[counted]) - union(table.start[dispatch], table.end[dispatch])
-
-
-def cpu_operators(rank: RankTrace) -> Int64Array:
-    """Rows of the operators that compute on a CPU trace and lie in no other such operator of their thread."""
-    table = rank.operators
-    if not len(table):
-        return np.empty(0, np.int64)
-    rows = np.flatnonzero(_working_operators(rank)[0])
-    thread = thread_keys(table.pid[rows], table.tid[rows])
-    order = np.lexsort((-table.end[rows], table.start[rows], thread))
-    rows, thread = rows[order], thread[order]
-    outer = np.ones(len(rows), np.bool_)
-    for key in np.unique(thread).tolist():
-        low, high = np.searchsorted(thread, [key, key + 1])
-        reach = np.maximum.accumulate(table.end[rows[low:high]])
-        outer[low + 1 : high] = table.start[rows[low + 1 : high]] >= reach[:-1]
-    return rows[outer]
-
-
-def _working_operators(rank: RankTrace) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-    """Which operators of the training threads compute, and which launch or await communication."""
-    table = rank.operators
-    thread = thread_keys(table.pid, table.tid)
-    working = np.isin(thread, _working_threads(rank, thread))
-    wrapper = np.isin(table.name, [code for code, name in enumerate(rank.names) if _WRAPPER.search(name)])
-    dispatch = np.isin(table.name, _codes(rank, _DISPATCH))
-    return working & ~wrapper & ~dispatch, working & dispatch
-
-
-def _working_threads(rank: RankTrace, thread: Int64Array) -> Int64Array:
-    """Threads with step marks or the autograd engine; without any, the one with the most time in operators."""
-    marks = _codes(rank, _WORKING_THREAD)
-    found = []
-    tables: tuple[CpuSpans, ...] = (rank.operators, rank.annotations)
-    for table in tables:
-        rows = np.isin(table.name, marks)
-        found.append(thread_keys(table.pid[rows], table.tid[rows]))
-    threads = np.unique(np.concatenate(found))
-    if len(threads):
-        return threads
-    keys, inverse = np.unique(thread, return_inverse=True)
-    busy = np.zeros(len(keys), np.int64)
-    np.add.at(busy, inverse, rank.operators.end - rank.operators.start)
-    return keys[[int(busy.argmax())]]
-
-
-def _codes(rank: RankTrace, prefixes: tuple[str, ...]) -> list[int]:
+def codes_of(rank: RankTrace, prefixes: tuple[str, ...]) -> list[int]:
+    """Indices of the names of a rank that begin so."""
     return [code for code, name in enumerate(rank.names) if name.startswith(prefixes)]

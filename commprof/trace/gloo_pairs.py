@@ -14,24 +14,24 @@ NONE = -1
 
 @dataclass(frozen=True, slots=True)
 class Launched:
-    """One operator: where and when it was called, and how many spans gloo makes of it."""
+    """One operator: where and when it was called, and the elements of each span that gloo makes of it."""
 
     start: int
     thread: int
     facts: CallFacts
-    pieces: int
+    pieces: tuple[int | None, ...]
 
     @property
     def runs_as(self) -> str:
         """Gloo's own word for what it becomes: a reduce-scatter runs as an all-reduce."""
         return "all_reduce" if self.facts.operation == "reduce_scatter" else self.facts.operation
 
-    def fits(self, span: CallFacts) -> bool:
-        """Whether a span of that shape can be this operator's; unknown shapes fit anything."""
-        mine, other = self.facts.elements_in, span.elements_in
-        if mine is None or other is None or self.facts.operation in ("send", "recv"):
-            return True
-        return mine == other * self.pieces
+    def piece(self, span: CallFacts, left: list[int | None]) -> int:
+        """Place among the pieces left that a span of that shape can be; unknown shapes fit anything."""
+        other = span.elements_in
+        if other is None or self.facts.operation in ("send", "recv"):
+            return 0
+        return next((place for place, size in enumerate(left) if size is None or size == other), NONE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,27 +56,30 @@ def pair(
     waiting: dict[str, list[int]] = defaultdict(list)
     for place, operator in enumerate(operators):
         waiting[operator.runs_as].append(place)
-    remaining = [operator.pieces for operator in operators]
+    left = [list(operator.pieces) for operator in operators]
     found = []
     for span in spans:
         queue = waiting[span.facts.operation]
         group = None if span.is_message else group_of_thread.get(span.tid)
-        place = _first(queue, operators, span, None if group is None else group.name)
+        place, piece = _first(queue, operators, left, span, None if group is None else group.name)
         found.append(place)
         if place != NONE:
-            remaining[place] -= 1
-            if not remaining[place]:
+            del left[place][piece]
+            if not left[place]:
                 queue.remove(place)
     return found
 
 
-def _first(queue: list[int], operators: Sequence[Launched], span: Span, group: str | None) -> int:
-    """The first operator of that shape that was launched before the span started and still waits for one."""
+def _first(
+    queue: list[int], operators: Sequence[Launched], left: list[list[int | None]], span: Span, group: str | None
+) -> tuple[int, int]:
+    """The first operator that was launched before the span started and still waits for one of its shape; and which."""
     for place in queue:
         operator = operators[place]
         if operator.start > span.start:
-            return NONE
+            break
         named = operator.facts.group_name
-        if operator.fits(span.facts) and (group is None or named is None or group == named):
-            return place
-    return NONE
+        piece = operator.piece(span.facts, left[place])
+        if piece != NONE and (group is None or named is None or group == named):
+            return place, piece
+    return NONE, NONE

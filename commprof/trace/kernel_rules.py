@@ -55,6 +55,7 @@ _LOCAL = (
         "copy",
         r"^(?:__amd_rocclr_(?:copy|fill)|memory_copy_|(?:fill|copy)buffer|memcpy|memset)",
     ),
+    _own("bookkeeping of ROCm", "compute", r"^__amd_rocclr_(?!streamopswait)"),
     _own("local pre-multiplication of NCCL", "compute", r"@onerankreduce"),
     # A kernel that the compiler makes is named after all that it fuses, collectives beside it too.
     _own("compiled", "compute", r"^triton_(?:poi|per|red|tem|unk|for|mix|mm|bmm|convolution|split_scan)_"),
@@ -99,6 +100,7 @@ _FUSED = (
 )
 
 _COMM = (
+    _own("stream memory operations of ROCm", "sync", r"^__amd_rocclr_streamopswait", "barrier"),
     _own(NCCL_FAMILY, "comm", r"@(?:nccl|rccl)[a-z0-9]*kernel"),
     _own("MSCCL", "comm", r"@mscclkernel", "unknown"),
     _own("MSCCL++", "comm", r"^mscclpp::|@allreduce_ll_\dnode", limit="proxy"),

@@ -104,7 +104,7 @@ def message_bytes(
         return 0
     if operation in ("all_gather", "gather"):
         elements = got or (given * group_size if group_size else 0)
-    elif operation == "scatter":
+    elif operation in ("scatter", "reduce_scatter"):
         elements = given or (got * group_size if group_size else 0)
     else:
         elements = given or got

@@ -291,3 +291,35 @@ def test_lists_of_tensors_are_their_own_splits(calls: Callable[[Trace], Any]) ->
     (row,) = calls(trace)
 
     assert (row["sent_bytes"], row["received_bytes"], row["unequal_splits"]) == (40, 64, True)
+
+
+# A reduce-scatter runs as all-reduces: one for its list, or one for each tensor of a batch.
+
+
+@pytest.mark.parametrize("shapes", [True, False], ids=["with shapes", "without"])
+def test_c073_the_list_form_of_a_reduce_scatter_is_one_call(shapes: bool, calls: Callable[[Trace], Any]) -> None:
+    trace = trace_of()  # one group of four
+    args = {"Input Dims": [[[5]], [], [], []], "Input type": ["TensorList", "", "", ""]} if shapes else {}
+    trace.cpu_op("c10d::reduce_scatter_", 100, 105, args=args)
+    for place in range(4):
+        span = trace.annotation("gloo:all_reduce", 110 + 10 * place, 130 + 10 * place, tid=501 + place % 2)
+        span["args"].update({"Input Dims": [[5]], **FLOAT} if shapes else {})
+
+    (row,) = calls(trace)
+
+    assert (row["op"], row["kernels"], row["duration_ns"]) == ("reduce_scatter", 4, 50_000)
+    assert row["size_bytes"] == (4 * 5 * 4 if shapes else None)  # the whole input: four parts of five floats
+
+
+def test_c073_a_batch_of_reduce_scatters_is_one_call(calls: Callable[[Trace], Any]) -> None:
+    trace = trace_of()
+    args = {"Input Dims": [[[4], [2]], [[16], [8]], [], []], "Input type": ["TensorList", "TensorList", "", ""]}
+    trace.cpu_op("c10d::reduce_scatter_tensor_coalesced_", 100, 105, args=args)
+    for place, size in enumerate((8, 16)):  # the second starts first
+        span = trace.annotation("gloo:all_reduce", 110 + 10 * place, 115 + 10 * place, tid=501 + place)
+        span["args"].update({"Input Dims": [[size]], **FLOAT})
+    reduce_in(trace, 200, 501, size=8)
+
+    rows = [(row["op"], row["kernels"], row["size_bytes"]) for row in calls(trace)]
+
+    assert rows == [("reduce_scatter", 2, 96), ("all_reduce", 1, 32)]

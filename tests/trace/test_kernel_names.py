@@ -155,6 +155,7 @@ SIGNALS = [
     "wait_geq_kernel(unsigned long long const*, unsigned long long)",
     "_spin_wait_signal_kernel",
     "rocshmem_barrier_all_kernel(...)",
+    "__amd_rocclr_streamOpsWait.kd",
 ]
 
 
@@ -201,6 +202,8 @@ COMPUTE = [
     "void deep_ep::elastic::combine_reduce_epilogue_impl<8>(...)",
     "void deep_ep::elastic::dispatch_copy_epilogue_impl<8>(...)",
     "tensorrt_llm::kernels::moe_comm::moeA2APrepareDispatchKernel(int*, int*, int*, int, unsigned int*)",
+    "__amd_rocclr_streamOpsWrite.kd",
+    "__amd_rocclr_gwsInit",
     "kuserbuffers_inc(int*)",
     "kuserbuffers_dummy()",
     "nvshmemi_init_array_kernel(...)",
