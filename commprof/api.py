@@ -6,8 +6,8 @@ import os
 from collections.abc import Iterable
 
 from commprof.analysis.model import Analysis
-from commprof.diagnosis.model import Diagnosis
 from commprof.diagnosis.diagnose import diagnose
+from commprof.diagnosis.model import Diagnosis
 from commprof.errors import InputRefused
 from commprof.report.markdown import render_markdown
 from commprof.report.view import build_view
@@ -19,14 +19,14 @@ from commprof.trace.read import read_rank
 Pathish = str | os.PathLike[str]
 
 
-def load(paths: Pathish | Iterable[Pathish]) -> Trace:
+def load(paths: Pathish | Iterable[Pathish], *, only: str | None = None) -> Trace:
     """The columns of every rank, for analyses of one's own; all of them are held in memory.
 
-    ``paths`` as for :func:`commprof.analyze`. Raises errors of :mod:`commprof.errors`.
+    ``paths`` and ``only`` as for :func:`commprof.analyze`. Raises errors of :mod:`commprof.errors`.
     """
     given = [os.fspath(paths)] if isinstance(paths, (str, os.PathLike)) else [os.fspath(path) for path in paths]
     ranks, ignored = [], []
-    candidates = find_candidates(given)
+    candidates = find_candidates(given, only)
     for candidate in candidates:
         try:
             ranks.append(read_rank(candidate.path, manifest=candidate.manifest))

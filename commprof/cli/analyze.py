@@ -44,6 +44,7 @@ def analyze(
     hosts: Annotated[
         str | None, typer.Option("--hosts", help="File with the host of every rank: 'RANK HOST', or a hostfile.")
     ] = None,
+    hta: Annotated[bool, typer.Option("--hta", help="Add what HTA says, as an appendix (extra hta).")] = False,
     jobs: Annotated[int | None, typer.Option("--jobs", "-j", min=1, help="Worker processes [cores].")] = None,
     debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
 ) -> int:
@@ -68,6 +69,7 @@ def analyze(
         jobs=jobs,
         hardware=hardware,
         hosts=hosts,
+        hta=hta,
     )
 
 
@@ -84,6 +86,7 @@ def run_analyze(
     jobs: int | None = None,
     hardware: str | None = None,
     hosts: str | None = None,
+    hta: bool = False,
 ) -> int:
     """The whole of ``commprof analyze``: reads, prints, writes; returns the exit code.
 
@@ -91,7 +94,7 @@ def run_analyze(
     """
     report_on(
         paths, html=html, json=json, markdown=markdown, calls=calls, steps=steps, comm_patterns=comm_patterns,
-        only=only, jobs=jobs, hardware=hardware, hosts=hosts,
+        only=only, jobs=jobs, hardware=hardware, hosts=hosts, hta=hta,
     )  # fmt: skip
     return 0
 
@@ -110,6 +113,7 @@ def report_on(
     hardware: str | None = None,
     hosts: str | None = None,
     limits: Sequence[Limit] = (),
+    hta: bool = False,
 ) -> dict[str, Any]:
     """Read, judge, hold the report to ``limits``, print and write; returns the report."""
     from commprof.analysis.run import analyze as measure
@@ -128,6 +132,11 @@ def report_on(
         print(f"commprof: warning: {warning}", file=sys.stderr)
     view = build_view(analysis, diagnose(analysis))
     view["report"]["checks"] = check_rows(view["report"], limits)
+    if hta:
+        from commprof.api import load
+        from commprof.report.hta_rows import hta_appendix
+
+        view["report"]["hta"] = hta_appendix(load(paths, only=only))
     machine = view["report"] if calls else {**view["report"], "collectives": None}
     _write(view, machine, html, json, markdown)
     _refuse_silence(analysis)

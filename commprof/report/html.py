@@ -21,12 +21,14 @@ from markupsafe import Markup
 from commprof.errors import InputRefused
 from commprof.report.charts import (
     accounting,
+    appendix,
     buckets,
     calls,
     exposure,
     findings,
     groups,
     hero,
+    hta,
     idle,
     pipeline,
     quality,
@@ -130,7 +132,10 @@ def _sections(view: dict[str, Any], data: dict[str, Any]) -> dict[str, Any]:
         "imbalance": pipeline.imbalance(report),
         "contention": pipeline.contention(report),
         "bounds": accounting.bounds(report, base),
+        "limits": appendix.limits(report),
+        "foreign": appendix.foreign(report),
         "quality": quality.quality(report),
+        "hta": hta.hta_section(report),
         "unsaid": unsaid.unsaid(report),
     }
     anchors = found["groups"]["anchors"] if found["groups"] else {}

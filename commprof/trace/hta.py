@@ -34,7 +34,7 @@ def to_hta(trace: Trace) -> Any:
         from hta.configs.parser_config import ParserConfig
         from hta.trace_analysis import TraceAnalysis
     except ImportError as error:
-        missing = error.name or "hta"
+        missing = (error.name or "hta").partition(".")[0].replace("hta", "traceinsight")
         raise InputRefused(f"the package {missing} is not installed", hint="pip install 'commprof[hta]'") from None
     symbols = TraceSymbolTable()
     symbols.add_symbols(_CATEGORIES)
