@@ -8,6 +8,7 @@ import pytest
 
 from commprof.report.charts import (
     accounting,
+    appendix,
     buckets,
     exposure,
     findings,
@@ -335,6 +336,35 @@ def test_the_bubble_stands_beside_the_ideal(report: Json) -> None:
     assert found is not None
     assert (found["ideal"], [row["share"] for row in found["rows"]]) == ("0.273", ["0.290", "0.300", "0.310", "0.320"])
     assert found["boundary"] == "4 × 2048 × 4096"
+
+
+def test_limits_show_what_was_found() -> None:
+    share = {"limit": "max-exposed", "key": "overall.comm_share", "sign": "<="}
+    time = {"limit": "overall.idle_ns<=5ms", "key": "overall.idle_ns", "sign": "<="}
+    rows = [
+        {**share, "threshold": 0.15, "value": 0.21, "ok": False},
+        {**time, "threshold": 5_000_000.0, "value": 1_010_000, "ok": True},
+        {**share, "threshold": 0.05, "value": None, "ok": None},
+    ]
+
+    found = appendix.limits({"checks": rows})
+
+    assert found is not None
+    assert [(row["threshold"], row["value"], row["ok"]) for row in found["rows"]] == [
+        ("<= 0.15", "0.21", "exceeded"), ("<= 5.00 ms", "1.01 ms", "kept"), ("<= 0.05", "n/a", "n/a"),
+    ]  # fmt: skip
+
+
+def test_figures_of_another_tool_stand_apart_under_its_name() -> None:
+    tables = {"overlap": [{"rank": 0, "pctg": 14.3}], "idle": None, "failed": {"kernels": "KeyError: 'x'"}}
+
+    found = appendix.foreign({"hta": {"source": "HTA", "version": "0.6.1", **tables}})
+
+    assert found is not None
+    assert found["name"] == "HTA 0.6.1"
+    assert [(table["columns"], table["rows"]) for table in found["tables"]] == [(["rank", "pctg"], [["0", "14.3"]])]
+    assert found["failed"] == ["Kernels: KeyError: 'x'"]
+    assert appendix.foreign({}) is None
 
 
 def test_what_the_input_does_not_give_is_said(report: Json) -> None:

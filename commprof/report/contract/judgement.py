@@ -152,6 +152,8 @@ class Check(TypedDict):
     """One limit of ``commprof check``; ``ok`` is null where this run cannot answer."""
 
     limit: str
+    key: str
+    sign: str
     threshold: float
     value: float | None
     ok: bool | None
