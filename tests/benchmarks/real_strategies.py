@@ -166,7 +166,8 @@ def write(outcomes: dict[str, Outcome]) -> str:
             f"{_torch_version()}, gloo, {os.cpu_count()} cores. {right} of {len(outcomes)} runs right in everything.",
             "",
             "Bytes are `S * f` per rank and step (mean over ranks). *By hand*: from the sizes of the model. "
-            "*Recorded*: from the arguments of every call of the same run, seen by the dispatcher. *Measured*: from the traces. "
+            "*Recorded*: from the arguments of every call of the same run, seen by the dispatcher. "
+            "*Measured*: from the traces. "
             "*Differences*: what the report names between the strategy's textbook formula and what was measured.",
             "",
             "| run | ranks | strategy | roles | by hand | recorded | measured | differences | wrong |",
