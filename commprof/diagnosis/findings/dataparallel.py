@@ -9,6 +9,7 @@ import numpy as np
 from commprof.diagnosis.findings.case import Case, Claim, ranks_of, steps_of, whole
 from commprof.diagnosis.findings.reductions import (
     NOT_OVERLAP,
+    advised_caps,
     all_gradients,
     facts,
     last_is_large,
@@ -146,11 +147,13 @@ def ddp_tail_bucket(ground: Ground) -> Iterator[Case]:
             numbers.append(bucket if bucket >= 0 else place)
             sizes.append(int(step.size[place]))
     number = f" (bucket {numbers[0]})" if numbers and len(set(numbers)) == 1 else ""
+    told, predicted = advised_caps(ground, rows)
     yield Case(
         "ddp-tail-bucket",
         f"The last gradient bucket{number} is reduced after the backward pass has ended",
         whole(ground, rows),
         (
+            *told,
             f"Make the last bucket smaller: lower {CAP} (more messages), or give the parameters that are ready "
             "last a "
             "bucket of their own; overlap it with the optimizer (step-in-backward) where the optimizer allows.",
@@ -161,6 +164,7 @@ def ddp_tail_bucket(ground: Ground) -> Iterator[Case]:
             *((Evidence("number of the last bucket", numbers[0], ""),) if numbers else ()),
             *((Evidence("bytes of the last bucket", max(sizes), "bytes"),) if sizes and max(sizes) >= 0 else ()),
             *facts(ground, rows, found),
+            *predicted,
         ),
         cause="tail", ranks=ranks_of(ground, rows), steps=steps_of(ground, rows),
         group_id=ground.one_group(rows), calls=ground.calls_in(rows), structural=True,

@@ -11,6 +11,7 @@ from commprof.diagnosis.model import Evidence
 from commprof.intervals import Int64Array
 from commprof.trace.model import NOT_LAUNCHED
 from commprof.trace.operations import OPERATIONS
+from commprof.units import format_ns
 
 NOT_OVERLAP = (
     "blocking-wait", "device-synchronisation", "on-compute-stream", "serialised", "first-use", "profiler-start",
@@ -149,3 +150,21 @@ def tail_of(ground: Ground, rows: Mask) -> Mask:
             reached = min(reached, int(exposed.start[row]))
     tail: Mask = told | final
     return tail
+
+
+def advised_caps(ground: Ground, rows: Mask) -> tuple[tuple[str, ...], tuple[Evidence, ...]]:
+    """What the prediction for other bucket sizes adds to the advice and to the evidence; nothing where no other size is
+    predicted to be worth a change."""
+    group = ground.one_group(rows)
+    found = next((entry for entry in ground.analysis.bucket_advice if entry.group == group), None)
+    if found is None or found.best == found.current or not found.gain:
+        return (), ()
+    cap, first = (round(size / (1 << 20)) for size in (found.best.cap, found.best.first))
+    option = f"bucket_cap_mb={cap}" if first == cap else f"bucket_cap_mb_list=[{first}, {cap}]"
+    sure = " (outside of the measured sizes)" if found.extrapolated else ""
+    text = (
+        f"Predicted from the measured latency and bandwidth{sure}: {option} leaves {format_ns(found.best.tail)} after "
+        "the "
+        f"backward pass instead of {format_ns(found.current.tail)}."
+    )
+    return (text,), (Evidence(f"predicted gain of {option}", found.gain, "ns"),)

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from commprof.diagnosis.findings.case import Case, delayed, idle_of, ranks_of, steps_of, whole
-from commprof.diagnosis.findings.reductions import NOT_OVERLAP, facts, last_is_large, of_gradients
+from commprof.diagnosis.findings.reductions import NOT_OVERLAP, advised_caps, facts, last_is_large, of_gradients
 from commprof.diagnosis.ground import Ground, Mask, ReferenceStep
 from commprof.diagnosis.model import Evidence, Threshold
 from commprof.intervals import Int64Array
@@ -27,17 +27,19 @@ def bucket_too_large(ground: Ground) -> Iterator[Case]:
         last |= (ground.exposed.step == index) & np.isin(ground.exposed.call, step.calls[-1:])
     rows &= last & ~ground.cause_is(*NOT_OVERLAP)
     size = max(int(step.size[-1]) for step in found)
+    told, predicted = advised_caps(ground, rows)
     yield Case(
         "bucket-too-large",
         "The last bucket is too large: it is ready late and nothing is left to hide it",
         whole(ground, rows),
         (
+            *told,
             f"Make buckets smaller: lower {CAP}, reduce_bucket_size (DeepSpeed) or --ddp-bucket-size "
             "(Megatron); more "
             "messages cost latency. One very large parameter cannot be split by DDP: place it early in the backward "
             "pass.",
         ),
-        (Evidence("bytes of the last bucket", size, "bytes"), *facts(ground, rows, found)),
+        (Evidence("bytes of the last bucket", size, "bytes"), *facts(ground, rows, found), *predicted),
         cause="tail", ranks=ranks_of(ground, rows), steps=steps_of(ground, rows), group_id=ground.one_group(rows),
         calls=ground.calls_in(rows),
         threshold=Threshold(
@@ -58,6 +60,7 @@ def buckets_too_small(ground: Ground) -> Iterator[Case]:
     yield from _small(ground, rows, 1 - needed / count, "buckets-too-small",
         f"Gradient buckets are too small: {count:.0f} reductions where {needed} would do",
         (
+            *advised_caps(ground, rows)[0],
             f"Make buckets larger: raise {CAP} (default 25), reduce_bucket_size (DeepSpeed); the last bucket then is "
             "larger "
             "too and exposes more.",
