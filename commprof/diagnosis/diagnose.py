@@ -8,9 +8,11 @@ from commprof.diagnosis.bounds import bounds
 from commprof.diagnosis.findings import cases
 from commprof.diagnosis.ground import lay_ground
 from commprof.diagnosis.model import Diagnosis
+from commprof.diagnosis.sentences import too_large
 from commprof.diagnosis.thresholds import DEFAULTS, Thresholds
+from commprof.diagnosis.totals import totals_of
 from commprof.diagnosis.verdict import verdict_of
-from commprof.diagnosis.waiting import lost_time
+from commprof.diagnosis.waiting import Lost, lost_time
 
 
 def diagnose(analysis: Analysis, thresholds: Thresholds = DEFAULTS) -> Diagnosis:
@@ -28,4 +30,12 @@ def diagnose(analysis: Analysis, thresholds: Thresholds = DEFAULTS) -> Diagnosis
         accounting=account(ground, found, ledger),
         bounds=bounds(ground, list(findings)),
         waiting_ns=lost.waiting,
+        notes=_notes(analysis, lost),
     )
+
+
+def _notes(analysis: Analysis, lost: Lost) -> tuple[tuple[str, str], ...]:
+    """What a reader must know about the judgement, as codes and messages of the report's notes."""
+    totals = totals_of(analysis)
+    limit = None if totals is None else too_large(analysis, totals, lost)
+    return () if limit is None else (("cannot-be-hidden", limit),)

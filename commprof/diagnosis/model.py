@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 SEVERITIES = ("high", "medium", "low", "info")
 """From most to least; an ``info`` entry says something worth knowing and is no bottleneck."""
@@ -123,4 +123,5 @@ class Diagnosis:
     accounting: Accounting | None = None
     bounds: Bounds | None = None
     waiting_ns: int | None = None
-    notes: tuple[str, ...] = field(default=())
+    notes: tuple[tuple[str, str], ...] = ()
+    """Codes and messages for the notes of the report."""

@@ -112,6 +112,19 @@ def gain_of(analysis: Analysis, totals: Totals) -> str:
     return sentence
 
 
+def too_large(analysis: Analysis, totals: Totals, lost: Lost) -> str | None:
+    """That communication takes longer than all compute, so that some of it stays exposed whatever is done."""
+    transfer = totals.comm - (lost.waiting or 0)
+    if not totals.compute or transfer <= totals.compute:
+        return None
+    each = " per step" if step_word(analysis) == "step" else ""
+    return (
+        f"Communication takes {format_ns(transfer // totals.count)}{each}, all compute beside it "
+        f"{format_ns(totals.compute // totals.count)}: it cannot be hidden at this size. At most "
+        f"{format_share(totals.compute / transfer)} of communication time could be hidden."
+    )
+
+
 def where_of(analysis: Analysis) -> str | None:
     """The operation and the kind of group with the most exposed time, in the steps that the verdict is about."""
     exposed: Counter[tuple[str, str]] = Counter()

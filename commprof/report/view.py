@@ -26,6 +26,7 @@ from commprof.report.where_rows import (
     exposure_rows,
     idle_rows,
     pipeline_row,
+    tensor_pair_rows,
     unit_rows,
 )
 from commprof.version import __version__
@@ -72,6 +73,7 @@ def build_report(analysis: Analysis, diagnosis: Diagnosis) -> dict[str, Any]:
         "pipeline": pipeline_row(analysis),
         "units": unit_rows(analysis, origin),
         "contention": contention_rows(analysis),
+        "tensor_parallel": tensor_pair_rows(analysis),
         "bounds": bounds_row(diagnosis.bounds),
         "whatif": [],
         "checks": [],
@@ -86,7 +88,8 @@ def build_report(analysis: Analysis, diagnosis: Diagnosis) -> dict[str, Any]:
             "gain": verdict.gain,
             "where": verdict.where,
         },
-        "notes": [{"code": note.code, "message": note.message} for note in analysis.notes],
+        "notes": [{"code": note.code, "message": note.message} for note in analysis.notes]
+        + [{"code": code, "message": message} for code, message in diagnosis.notes],
         "coverage": coverage_row(analysis),
     }
 
