@@ -191,6 +191,8 @@ class RankAnalysis:
     behaviour: Behaviour | None = None
     configured_groups: int = 0
     """Process groups of several ranks that the file or its manifest lists, whatever the calls name."""
+    sm_counts: dict[int, int] = field(default_factory=dict)
+    """Multiprocessors of the devices, by number, where known."""
 
     @property
     def rank(self) -> int:

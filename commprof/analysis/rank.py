@@ -122,6 +122,7 @@ def _measure(
         device_name=_device_name(rank, works),
         patterns_used=patterns_used,
         warnings=rank.warnings,
+        sm_counts={number: count for number, count in enumerate(rank.sm_counts) if count is not None},
         configured_groups=sum(group.size != 1 for group in rank.groups),
         optimizer_marks=optimizer_marks(rank, marks),
         places=located.places,

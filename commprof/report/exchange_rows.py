@@ -24,11 +24,22 @@ def exchange_columns(rank: RankAnalysis) -> list[dict[str, Any]]:
             "sent_bytes": _known(sent),
             "received_bytes": _known(received),
             "unequal_splits": bool(unequal) if operation == _ALL_TO_ALL and unequal != UNKNOWN else None,
+            "splits": _splits(calls.splits.get(index)),
             "partners": _partners(calls.partners.get(index)),
             "in_graph": graph,
         }
         for index, (operation, sent, received, unequal, graph) in enumerate(columns)
     ]
+
+
+def _splits(
+    splits: tuple[tuple[int, ...] | None, tuple[int, ...] | None] | None,
+) -> dict[str, list[int] | None] | None:
+    """Bytes to and from each member, in the order of the group, where split sizes are stated."""
+    if splits is None or splits == (None, None):
+        return None
+    sent, received = (None if side is None else list(side) for side in splits)
+    return {"sent_bytes": sent, "received_bytes": received}
 
 
 def _partners(partners: tuple[tuple[int, int, int], ...] | None) -> list[dict[str, int | None]] | None:

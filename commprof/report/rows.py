@@ -30,6 +30,7 @@ def rank_row(rank: RankAnalysis, device: DeviceAnalysis, origin: int) -> dict[st
         "device": device.device,
         "windows": device.windows,
         "compute_stream": device.compute_stream,
+        "device_sms": rank.sm_counts.get(device.device),
         "micro_steps": period_of(device, rank.optimizer_marks),
         "whole": split_row(device.whole, shift),
         "steps": [

@@ -36,6 +36,13 @@ class Partner(TypedDict):
     received_bytes: Bytes | None
 
 
+class Splits(TypedDict):
+    """Bytes to and from each member of the group, in its order."""
+
+    sent_bytes: list[Bytes] | None
+    received_bytes: list[Bytes] | None
+
+
 class Collective(TypedDict):
     """One call on one rank; ``match`` is the same for its rows on all ranks."""
 
@@ -91,6 +98,7 @@ class Collective(TypedDict):
     sent_bytes: Bytes | None
     received_bytes: Bytes | None
     unequal_splits: bool | None
+    splits: Splits | None
     partners: list[Partner] | None
     in_graph: bool
 

@@ -144,6 +144,7 @@ class Rank(TypedDict):
     device: int
     windows: Windows
     compute_stream: int | None
+    device_sms: Annotated[Count | None, Meta(description="multiprocessors of the device")]
     micro_steps: Annotated[int, Meta(description="step marks in an optimizer step")] | None
     whole: Split
     steps: list[Step]
