@@ -307,6 +307,19 @@ def test_unequal_splits_are_said_with_the_bytes_of_both_sides(calls: READ) -> No
         (320, 800, True),
         (640, 640, False),
     ]
+    # Rows of the split sizes have four elements of two bytes each way.
+    assert [row["splits"] for row in rows] == [{"sent_bytes": [80, 240], "received_bytes": [80, 720]}, None]
+
+
+def test_channels_are_the_grid_beside_the_size_of_the_device(run_analyze: Analyze, tmp_path: Path) -> None:
+    trace = started()
+    trace.top["deviceProperties"] = [{"id": 0, "name": "NVIDIA H100 80GB HBM3", "numSms": 132}]
+    trace.all_reduce(200, 300, args={"grid": [24, 1, 1]})
+
+    run = run_analyze(trace.write(tmp_path / "rank0.json"))
+
+    assert run.report["collectives"][0]["channels"] == 24
+    assert run.report["ranks"][0]["device_sms"] == 132
 
 
 @pytest.mark.parametrize(
