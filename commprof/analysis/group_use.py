@@ -14,7 +14,7 @@ A purpose is a pattern of communication, whoever made the group:
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -44,7 +44,8 @@ class GroupUse:
     """The calls of ``member`` (a global rank) in one group, in the order of its program; columns of shape ``(calls,)``.
 
     ``group`` is an index into ``Analysis.groups`` or -1 for calls that name no group. ``units`` is over how many steps
-    they were recorded; where no step is complete, ``unit`` is 0 for all calls and ``units`` is 1.
+    they were recorded; where no step is complete, ``unit`` is 0 for all calls and ``units`` is 1. ``width`` is bytes
+    per element (0 unknown). ``messages_of`` counts the messages of every member that is in the input.
     """
 
     group: int
@@ -52,12 +53,14 @@ class GroupUse:
     member: int
     operation: NDArray[np.int8]
     size: Int64Array
+    width: Int64Array
     phase: NDArray[np.int8]
     unit: Int64Array
     units: int
     place: Floats
     peer: Int64Array
     inline: NDArray[np.bool_]
+    messages_of: tuple[int, ...] = ()
     purposes: tuple[str, ...] = field(default=())
     by_phase: bool = True
     """Whether the purpose follows from phases, and not from order and sizes alone."""
@@ -70,6 +73,12 @@ class GroupUse:
     def of(self, *names: str) -> NDArray[np.bool_]:
         """Which calls are of these operations."""
         return np.isin(self.operation, [OPERATIONS.index(name) for name in names])
+
+    def elements(self, chosen: NDArray[np.bool_]) -> list[int]:
+        """Elements of each of the chosen calls whose size is known; bytes where the type is not."""
+        sized = chosen & (self.size > 0)
+        found: list[int] = (self.size[sized] // np.maximum(self.width[sized], 1)).tolist()
+        return found
 
     def per_unit(self, chosen: NDArray[np.bool_]) -> float:
         """How many of the chosen calls there are per step."""
@@ -106,17 +115,22 @@ def find_uses(
     group, rank = traffic.group[order], traffic.rank[order]
     changes = np.flatnonzero((np.diff(group) != 0) | (np.diff(rank) != 0)) + 1
     best: dict[int, Int64Array] = {}
+    sent: dict[int, list[int]] = defaultdict(list)
+    passes = np.isin(traffic.operation, [OPERATIONS.index(name) for name in _MESSAGES])
     for rows in np.split(order, changes):
         key = int(traffic.group[rows[0]])
+        sent[key].append(int(passes[rows].sum()))
         if key not in best or len(rows) > len(best[key]):
             best[key] = rows
-    uses = [_use(traffic, key, rows, groups, numbers) for key, rows in best.items()]
+    uses = [_use(traffic, key, rows, groups, numbers, sent[key]) for key, rows in best.items()]
     for use in uses:
         use.per = "per step" if per_step else "in the window"
     return sorted(uses, key=lambda use: (use.group < 0, use.group))
 
 
-def _use(traffic: Traffic, group: int, rows: Int64Array, groups: list[GroupFacts], numbers: Int64Array) -> GroupUse:
+def _use(
+    traffic: Traffic, group: int, rows: Int64Array, groups: list[GroupFacts], numbers: Int64Array, sent: list[int]
+) -> GroupUse:
     facts = groups[group] if group >= 0 else GroupFacts(None, None, None, None, "unknown")
     unit = np.maximum(traffic.unit[rows], 0)
     rank = int(traffic.rank[rows[0]])
@@ -126,12 +140,14 @@ def _use(traffic: Traffic, group: int, rows: Int64Array, groups: list[GroupFacts
         member=int(numbers[rank]),
         operation=traffic.operation[rows],
         size=traffic.size[rows],
+        width=traffic.width[rows],
         phase=traffic.phase[rows],
         unit=unit,
         units=max(1, int(traffic.units[rank])),
         place=traffic.place[rows],
         peer=traffic.peer[rows],
         inline=traffic.inline[rows],
+        messages_of=tuple(sent),
     )
     decide(use)
     return use
@@ -156,8 +172,13 @@ def _in_a_circle(use: GroupUse, messages: NDArray[np.bool_]) -> bool:
 
     In a pipeline a stage receives from the side it sent to once gradients come back. Between two ranks the sides do
     not tell: then a member of a ring sends whenever it receives, while the first stage sends ahead and the last one
-    receives first.
+    receives first. Where several messages are one kernel, nobody names a peer: then the members of a ring have equally
+    many, and the ends of a pipeline half of the others'.
     """
+    grouped = messages & use.of("send_recv") & (use.peer < 0)
+    if use.weight(grouped) > use.weight(messages & ~grouped):
+        counts = use.messages_of
+        return len(counts) > 2 and len(counts) == use.facts.size and len(set(counts)) == 1
     sends, receives = messages & use.of("send"), messages & use.of("recv")
     to, of = set(use.peer[sends].tolist()), set(use.peer[receives].tolist())
     if len(to) != 1 or len(of) != 1 or -1 in to | of:

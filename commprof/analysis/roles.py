@@ -192,8 +192,8 @@ def _replicates(use: GroupUse, others: Sequence[GroupUse]) -> tuple[str, list[st
             continue
         size = other.facts.size or 0
         scattered = other.of("reduce_scatter") & (other.size > 0)
-        shards = {round(value / size) for value in other.size[scattered].tolist()} if size else set()
-        reduced = use.size[use.of("all_reduce") & (use.size > 0)].tolist()
+        shards = {round(value / size) for value in other.elements(scattered)} if size else set()
+        reduced = use.elements(use.of("all_reduce"))
         if len(reduced) / use.units > _MORE_SUMS * other.per_unit(scattered):
             continue
         fitting = sum(any(abs(value - shard) <= shard // 100 for shard in shards) for value in reduced)

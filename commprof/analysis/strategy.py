@@ -301,23 +301,34 @@ def _sharded(case: _Case, kind: str, groups: list[int], by_purpose: Mapping[str,
         )
         degree = size * other.facts.size if size and other.facts.size else None
         return Part(kind, "hsdp", degree, _known(groups), volume, why)
-    name, why_name, kept = _sharded_name(case, own)
+    name, why_name, kept = _sharded_name(case, use, own)
     volume = volumes.sharded(moves, None, passes, case.manifests, kept=kept)
     return Part(kind, name, size, _known(groups), volume, (f"{name}: {operations_text(use)}", why_name))
 
 
-def _sharded_name(case: _Case, moves: Moves) -> tuple[str, str, bool]:
+def _sharded_name(case: _Case, use: GroupUse, moves: Moves) -> tuple[str, str, bool]:
     """Name, why, and whether parameters stay gathered between the passes by intent."""
     gathers = moves.of("all_gather")
     backward = moves.size(gathers & moves.phase(_BACKWARD))
+    kept = backward < 0.1 * moves.size(gathers)
+    if not case.marks.has("fsdp") and kept and _same_buckets(use):
+        case.alternatives["zero1"] = ("fsdp", "zero1", "zero2")
+        why = "parameters are gathered once, in the buckets in which gradients are scattered: a sharded optimizer whose"
+        return "zero1", f"{why} gathers overlap the forward pass; so does FSDP that keeps its parameters", True
     if not case.marks.has("fsdp"):
         case.alternatives["zero3"] = ("fsdp", "zero3")
         return "zero3", "no range of FSDP is in the trace; FSDP moves the same bytes", False
-    if moves.size(gathers) and backward < 0.1 * moves.size(gathers):
+    if kept:
         case.alternatives["fsdp"] = ("fsdp", "zero2")
         return "fsdp", "parameters are not gathered again in the backward pass: the bytes of ZeRO-2", True
     case.alternatives["fsdp"] = ("fsdp", "zero3")
     return "fsdp", "the program marks ranges of FSDP; ZeRO-3 moves the same bytes", False
+
+
+def _same_buckets(use: GroupUse) -> bool:
+    """Whether what is gathered is cut as what is scattered: Megatron's buckets, not the modules of ZeRO-3."""
+    gathered, scattered = Counter(use.elements(use.of("all_gather"))), Counter(use.elements(use.of("reduce_scatter")))
+    return sum((gathered & scattered).values()) >= 0.9 * max(gathered.total(), scattered.total(), 1)
 
 
 def _rest(case: _Case) -> list[Part]:

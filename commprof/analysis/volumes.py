@@ -118,8 +118,8 @@ class Moves:
         if not (self.traffic.size[self.rows] >= 0).any():
             return Volume(None, formula)
         total = round(self.moved(np.ones(len(self.rows), np.bool_)))
-        if expected is None:
-            return Volume(total, formula, None, assumed)
+        if expected is None or self.members < 2:
+            return Volume(total, formula, None, None if self.members < 2 else assumed)
         rows = [Difference(what, round(value)) for what, value in differences if round(value)]
         rest = total - round(expected) - sum(row.bytes for row in rows)
         if abs(rest) > len(rows) + 1:
@@ -176,8 +176,9 @@ def partitioned(moves: Moves, manifests: Sequence[Manifest]) -> Volume:
     reduced &= ~moves.phase(_FORWARD)
     gathers, casts = moves.of("all_gather") & ~moves.phase(_FORWARD), moves.of("broadcast") & moves.phase(_OPTIMIZER)
     spread = gathers if moves.size(gathers) >= moves.size(casts) else casts
-    scatters = moves.size(reduced & moves.of("reduce_scatter")) >= moves.size(reduced & moves.of("all_reduce"))
-    per_gradient, per_parameter = ring if scatters else both, ring if spread is gathers else 1.0
+    ways = {"reduce_scatter": ring, "all_reduce": both, "reduce": 1.0}
+    way = max(ways, key=lambda name: moves.size(reduced & moves.of(name)))
+    per_gradient, per_parameter = ways[way], ring if spread is gathers else 1.0
     bg, bp = moves.width(reduced), moves.width(spread)
     if not bg or not bp:
         return moves.volume()
@@ -191,11 +192,13 @@ def partitioned(moves: Moves, manifests: Sequence[Manifest]) -> Volume:
         ("padding of parameters", moves.moved(spread) - per_parameter * parameters * bp),
     ]
     formula = {
-        (True, True): "(N-1)/N P (bg + bp)",
-        (False, True): "(N-1)/N P (2 bg + bp)",
-        (False, False): "2(N-1)/N P bg + P bp",
-        (True, False): "(N-1)/N P bg + P bp",
-    }[scatters, spread is gathers]
+        ("reduce_scatter", True): "(N-1)/N P (bg + bp)",
+        ("reduce_scatter", False): "(N-1)/N P bg + P bp",
+        ("all_reduce", True): "(N-1)/N P (2 bg + bp)",
+        ("all_reduce", False): "2(N-1)/N P bg + P bp",
+        ("reduce", True): "P bg + (N-1)/N P bp",
+        ("reduce", False): "P bg + P bp",
+    }[way, spread is gathers]
     if passes > 1:
         formula = f"{formula}, gradients m = {passes} times"
     return moves.volume(formula, expected, assumed, [*differences, *moves.others(reduced | spread)])
@@ -255,6 +258,14 @@ def tensor(moves: Moves) -> Volume:
     one = (bus_factor("all_reduce", moves.members) or 0.0) * usual
     layers = forward / 2 if forward % 1 > 1e-6 else forward // 2
     backward = moves.calls(activations & ~moves.phase(_FORWARD))
+    if not backward:
+        # Inference: half of the formula, for there is no backward pass.
+        differences = [("all-reduces of that size outside the layers", (forward - 2 * layers) * one)]
+        assumed = f"b s h of {usual} B, the usual all-reduce; {layers:g} layers, two in each; no backward pass"
+        return moves.volume(
+            "4 b s h (t-1)/t per layer, forward alone", 2 * layers * one, assumed,
+            [*differences, *moves.others(activations)],
+        )  # fmt: skip
     again = 2 * layers if backward >= 2 * forward - 1 else 0.0
     differences = [
         ("activation recomputation", again * one),

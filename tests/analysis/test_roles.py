@@ -101,7 +101,12 @@ def test_replicas_sum_what_the_shards_scattered() -> None:
     replicate = use([("all_reduce", 2 * MB, B)] * 4, (0, 4, 8, 12), group=1)
     other = use([("all_reduce", 5 * MB, B)] * 4, (0, 4, 8, 12), group=1)
 
+    # Reduced in twice the precision, the same elements are twice the bytes.
+    wide = use([("all_reduce", 2 * MB, B)] * 4, (0, 4, 8, 12), group=1, width=4)
+    narrow = use([(op, size // 2, phase) for op, size, phase in FSDP], (0, 1, 2, 3), group=0, width=2)
+
     assert names(shard, replicate) == ["shard", "replicate"]
+    assert names(narrow, wide) == ["shard", "replicate"]
     assert names(shard, other) == ["dp", "dp"]
 
 
@@ -194,6 +199,15 @@ def test_a_data_parallel_group_that_holds_another_dimension_says_so() -> None:
 )  # fmt: skip
 def test_rings_and_pipelines(calls: list[Call], peers: list[int], ranks: tuple[int, ...], role: str) -> None:
     assert names(use(calls, ranks, peers=peers)) == [role]
+
+
+@pytest.mark.parametrize(
+    ("counts", "ranks", "role"),
+    [((8, 8, 8, 8), (0, 1, 2, 3), "cp"), ((4, 8, 8, 4), (0, 1, 2, 3), "pp"), ((8, 8), (0, 1), "pp")],
+    ids=["all alike", "ends with half", "two alike"],
+)
+def test_grouped_messages_without_peers(counts: tuple[int, ...], ranks: tuple[int, ...], role: str) -> None:
+    assert names(use([("send_recv", MB, F)] * 4 + [("send_recv", MB, B)] * 4, ranks, messages_of=counts)) == [role]
 
 
 def test_side_effects_do_not_name_a_group() -> None:

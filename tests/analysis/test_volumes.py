@@ -101,13 +101,14 @@ def test_ddp_padding_shows_against_the_buckets() -> None:
         ([("reduce_scatter", 4_000, B), ("all_gather", 4_000, O)], 6_000, "(N-1)/N P (bg + bp)"),
         ([("all_reduce", 4_000, B), ("all_gather", 4_000, O)], 9_000, "(N-1)/N P (2 bg + bp)"),
         ([("all_reduce", 4_000, B), *[("broadcast", 1_000, O)] * 4], 10_000, "2(N-1)/N P bg + P bp"),
+        ([*[("reduce", 1_000, B)] * 4, ("all_gather", 4_000, O)], 7_000, "P bg + (N-1)/N P bp"),
         (
             [*[("reduce_scatter", 4_000, B)] * 2, ("all_gather", 4_000, O)],
             9_000,
             "(N-1)/N P (bg + bp), gradients m = 2 times",
         ),
     ],
-    ids=["scattered", "DeepSpeed", "torch", "ZeRO-2 over two microbatches"],
+    ids=["scattered", "DeepSpeed", "torch", "reduced to owners", "ZeRO-2 over two microbatches"],
 )
 def test_zero_in_its_forms(calls: list[Call], expected: int, formula: str) -> None:
     found = volumes.partitioned(moves(calls, 4), [])
@@ -193,6 +194,13 @@ def test_tensor_parallelism_sums_four_times_per_layer(forward: int, backward: in
     assert found.expected == 2 * 4 * 1_500
     assert rows(found) == differences
     assert closes(found)
+
+
+def test_inference_has_half_of_the_sums() -> None:
+    found = volumes.tensor(moves([("all_reduce", 1_000, F)] * 5, 4))
+
+    assert found.expected == 2 * 2 * 1_500
+    assert rows(found) == {"all-reduces of that size outside the layers": 1_500}
 
 
 @pytest.mark.parametrize(

@@ -34,6 +34,8 @@ def use(
     peers: Sequence[int] | None = None,
     place: Sequence[float] | None = None,
     member: int | None = None,
+    width: int = 4,
+    messages_of: tuple[int, ...] = (),
 ) -> GroupUse:
     """One step of the first rank of a group (or of ``member``), with its purposes decided."""
     operation, size, phase = codes(calls)
@@ -43,12 +45,14 @@ def use(
         member=ranks[0] if member is None else member,
         operation=operation,
         size=size,
+        width=np.full(len(calls), width, np.int64),
         phase=phase,
         unit=np.zeros(len(calls), np.int64),
         units=1,
         place=np.full(len(calls), np.nan) if place is None else np.array(place, np.float64),
         peer=np.full(len(calls), -1, np.int64) if peers is None else np.array(peers, np.int64),
         inline=np.zeros(len(calls), np.bool_),
+        messages_of=messages_of,
     )
     decide(found)
     return found

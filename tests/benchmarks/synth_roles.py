@@ -12,7 +12,7 @@ import argparse
 import json
 import tempfile
 from collections import Counter, defaultdict
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -43,7 +43,7 @@ def draw(seed: int) -> Scenario:
     if seed % 4 == 3:
         scenario = replace(scenario, faults=(random_fault(scenario, seed),))
     round_ = seed // len(PROGRAM_NAMES)
-    return replace(scenario, era=("2.13", "2.4")[seed // 2 % 2], described_groups=(seed + round_) % 2 == 0)
+    return replace(scenario, era=("2.13", "2.4")[seed // 2 % 2], described_groups=round_ % 2 == 1)
 
 
 def report_of(folder: Path) -> dict[str, Any]:
@@ -85,15 +85,24 @@ def _roles(rows: list[dict[str, Any]], known: list[dict[str, Any]], tally: Tally
             tally.wrong.append(f"group {group['name']} {group['ranks']}: {sorted(roles)}, truth {group['role']}")
 
 
-def run(seeds: range) -> dict[int, tuple[Scenario, Tally]]:
-    """Compare all scenarios; prints those that are wrong."""
+def run(seeds: range, kept: Path | None = None) -> dict[int, tuple[Scenario, Tally]]:
+    """Compare all scenarios; prints those that are wrong. ``kept`` holds what earlier, interrupted runs found."""
+    done = {}
+    if kept is not None and kept.exists():
+        done = {row.pop("seed"): Tally(**row) for row in map(json.loads, kept.read_text().splitlines())}
     results = {}
     for seed in seeds:
         scenario = draw(seed)
+        if seed in done:
+            results[seed] = (scenario, done[seed])
+            continue
         with tempfile.TemporaryDirectory() as folder:
             written = write_run(scenario, Path(folder) / "run", seed=seed, causes=False)
             tally = compare(report_of(written.folder), json.loads(written.truth.read_text()))
         results[seed] = (scenario, tally)
+        if kept is not None:
+            with kept.open("a") as file:
+                file.write(json.dumps({"seed": seed, **asdict(tally)}) + "\n")
         if tally.wrong:
             described = "" if scenario.described_groups else " (not described)"
             print(f"{seed} {scenario.name}{described} {[f.kind for f in scenario.faults]}", flush=True)
@@ -144,8 +153,9 @@ def main() -> int:
     parser.add_argument("--scenarios", type=int, default=300)
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--no-record", action="store_true")
+    parser.add_argument("--kept", type=Path, help="file with the results so far, to go on after an interruption")
     options = parser.parse_args()
-    results = run(range(options.first, options.first + options.scenarios))
+    results = run(range(options.first, options.first + options.scenarios), options.kept)
     text = record(results)
     if options.no_record:
         print(text)
