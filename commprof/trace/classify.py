@@ -14,7 +14,7 @@ from commprof.errors import UsageError
 from commprof.intervals import Int64Array
 from commprof.trace.kernel_names import rule_for
 from commprof.trace.kernel_rules import USER_BUFFERS
-from commprof.trace.links import NONE, index_spans, launching_operators, thread_keys
+from commprof.trace.links import NONE, index_spans, launching_operators, rows_with_id, thread_keys
 from commprof.trace.model import COMM, COMPUTE, COPY, NO_ID, RankTrace
 from commprof.trace.operations import is_call
 
@@ -141,24 +141,37 @@ def _peer_copies(rank: RankTrace, launches: Int64Array, result: Classification) 
         return
     ids = device.external_id[rows]
     nameless = (ids == NO_ID) | ~np.isin(ids, rank.operators.external_id)
-    linked = np.flatnonzero(launches[rows] != NONE)
-    calls = launches[rows[linked]]
-    thread, instant = thread_keys(rank.runtime.pid[calls], rank.runtime.tid[calls]), rank.runtime.start[calls]
+    placed, thread, instant = _where_issued(rank, rows, launches)
     symmetric = [code for code, name in enumerate(rank.names) if _SYMMETRIC_RANGE.search(name)]
     for number, table in enumerate((rank.operators, rank.annotations)):
         ranges = index_spans(table, np.flatnonzero(np.isin(table.name, symmetric)))
         outermost = ranges.outermost(thread, instant)
-        for row, span in zip(rows[linked].tolist(), outermost.tolist(), strict=True):
+        for row, span in zip(rows[placed].tolist(), outermost.tolist(), strict=True):
             if span != NONE:
                 result.ranges.setdefault(row, (number, span))
-    if nameless[linked].any():
+    if nameless[placed].any():
         everything = index_spans(rank.operators, np.arange(len(rank.operators)))
-        nameless[linked] &= everything.innermost(thread, instant) == NONE
+        nameless[placed] &= everything.innermost(thread, instant) == NONE
     inside = np.isin(rows, list(result.ranges)) | _beside_user_buffers(rank, rows)
     result.kind[rows[inside]] = COMM
     result.possible_comm[rows[nameless & ~inside]] = True
     if inside.any():
         result.limits.add("stream-waits")
+
+
+def _where_issued(rank: RankTrace, rows: Int64Array, launches: Int64Array) -> tuple[Int64Array, Int64Array, Int64Array]:
+    """Which rows have a place on the CPU, and its thread and instant: of the launch, else of the operator."""
+    launch, ids = launches[rows], rank.device.external_id[rows]
+    # Older files repeat the correlation id there.
+    ids = np.where(ids == rank.device.correlation[rows], NO_ID, ids)
+    owner = rows_with_id(rank.operators, np.arange(len(rank.operators)), ids)
+    thread, instant = np.zeros(len(rows), np.int64), np.zeros(len(rows), np.int64)
+    for table, found in ((rank.operators, owner), (rank.runtime, launch)):
+        known = found != NONE
+        there = found[known]
+        thread[known], instant[known] = thread_keys(table.pid[there], table.tid[there]), table.start[there]
+    placed = np.flatnonzero((launch != NONE) | (owner != NONE))
+    return placed, thread[placed], instant[placed]
 
 
 def _beside_user_buffers(rank: RankTrace, rows: Int64Array) -> NDArray[np.bool_]:

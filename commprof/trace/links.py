@@ -193,7 +193,7 @@ def _without_other_owner(
     In traces of whole microseconds a launch falls on the same instant as the start of the next operator.
     """
     rows = np.flatnonzero(found != NONE)
-    owner = _with_id(operators, np.arange(len(operators)), ids[rows])
+    owner = rows_with_id(operators, np.arange(len(operators)), ids[rows])
     rows, owner = rows[owner != NONE], owner[owner != NONE]
     launch = runtime.start[launches[rows]]
     other = (operators.start[owner] <= launch) & (launch <= operators.end[owner]) & ~np.isin(owner, wanted)
@@ -209,7 +209,7 @@ def _by_external_id(
     launches: Int64Array,
     ids: Int64Array,
 ) -> None:
-    operator = _with_id(operators, wanted, ids)
+    operator = rows_with_id(operators, wanted, ids)
     rows = np.flatnonzero(operator != NONE)
     operator = operator[rows]
     launch = launches[rows]
@@ -220,7 +220,7 @@ def _by_external_id(
     found[rows[plausible]] = operator[plausible]
 
 
-def _with_id(operators: CpuSpans, rows: Int64Array, ids: Int64Array) -> Int64Array:
+def rows_with_id(operators: CpuSpans, rows: Int64Array, ids: Int64Array) -> Int64Array:
     """For each id the last of the rows that has it as its ``External id``, else :data:`NONE`."""
     own = operators.external_id[rows]
     order = np.argsort(own, kind="stable")

@@ -404,6 +404,20 @@ def test_c063_copies_of_one_operation_of_symmetric_memory_are_one_call(calls: RE
     ]
 
 
+def test_c063_copies_without_launches_belong_to_the_range_of_their_operator(calls: READ) -> None:
+    trace = started()
+    trace.cpu_op("symm_mem::fused_all_gather_matmul", 100, 200)
+    for place in range(2):
+        inner = trace.cpu_op("aten::copy_", 110 + 20 * place, 120 + 20 * place)
+        trace.copy(610 + 50 * place, 640 + 50 * place, "PtoP (Device -> Device)", under=inner)
+    outside = trace.cpu_op("aten::copy_", 210, 220)
+    trace.copy(750, 770, "PtoP (Device -> Device)", under=outside)
+
+    (row,) = calls(trace)
+
+    assert (row["op"], row["kernels"], row["duration_ns"]) == ("all_gather", 2, 60_000)
+
+
 def test_peer_copies_beside_signals_of_user_buffers_communicate(run_analyze: Analyze, tmp_path: Path) -> None:
     trace = started()
     trace.kernel("kuserbuffers_pushsend(int*, int*, int4*, int4*, int)", 700, 702, stream=31)
