@@ -1,0 +1,284 @@
+"""Gradient reduction: tail, no overlap, alternation, sizes, repetition, the search for unused parameters."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from tests.builders.kineto import BACKWARD_THREAD, Trace
+from tests.diagnosis.findings.conftest import Judged
+
+Judge = Callable[..., Judged]
+
+
+def reduce(trace: Trace, start: int, end: int, elements: int) -> None:
+    """An all-reduce of float32."""
+    trace.all_reduce(start, end, metadata={"elements": elements})
+
+
+def step_of(length: int, compute: int) -> Trace:
+    """One step that computes from its start."""
+    trace = Trace()
+    trace.step(1, 0, length)
+    trace.gemm(0, compute)
+    return trace
+
+
+def test_c137_the_last_of_four_buckets_is_the_tail(judge: Judge) -> None:
+    trace = step_of(10_000, 9_300)
+    for index, start in enumerate((3_000, 5_000, 7_000, 9_000)):
+        reduce(trace, start, start + 1_000, 6_000_000 + index)
+
+    judged = judge(trace)
+
+    tail = judged.by_id["ddp-tail-bucket"]
+    assert (tail["severity"], tail["charged_ns"], tail["recoverable_ns"]) == ("medium", 700_000, 700_000)
+    assert tail["share_of_step"] == 0.07
+    assert judged.evidence("ddp-tail-bucket")["number of the last bucket"] == 3
+    assert judged.evidence("ddp-tail-bucket")["bytes of the last bucket"] == 4 * 6_000_003
+    assert judged.named == ["ddp-tail-bucket"]
+
+
+def test_c138_reductions_that_start_only_after_backward(judge: Judge) -> None:
+    trace = step_of(10_000, 7_000)
+    for index in range(3):
+        reduce(trace, 7_000 + 900 * index, 7_900 + 900 * index, 6_000_000 + index)
+
+    judged = judge(trace)
+
+    assert judged.named == ["ddp-no-overlap"]
+    assert judged.by_id["ddp-no-overlap"]["charged_ns"] == 2_700_000
+    assert "starts only after backward" in judged.by_id["ddp-no-overlap"]["title"]
+    assert judged.report["overall"]["overlap_ratio"] == 0.0
+
+
+def test_overlap_of_some_buckets_is_not_called_none(judge: Judge) -> None:
+    trace = step_of(10_000, 7_000)
+    reduce(trace, 6_000, 6_900, 6_000_000)
+    for index in range(2):
+        reduce(trace, 7_000 + 900 * index, 7_900 + 900 * index, 6_000_001 + index)
+
+    judged = judge(trace)
+
+    assert judged.named == ["ddp-tail-bucket"]
+
+
+def test_c139_a_compiled_backward_returns_all_gradients_at_once(judge: Judge) -> None:
+    trace = Trace()
+    trace.step(1, 0, 10_000)
+    trace.gemm(10, 3_000, launch=5)
+    trace.cpu_op("CompiledFunctionBackward", 100, 180, tid=BACKWARD_THREAD)
+    trace.gemm(3_000, 7_000, launch=110, thread=BACKWARD_THREAD)
+    for index in range(3):
+        trace.all_reduce(
+            7_000 + 900 * index, 7_900 + 900 * index, launch=190 + 5 * index, thread=BACKWARD_THREAD,
+            metadata={"elements": 6_000_000 + index},
+        )  # fmt: skip
+
+    judged = judge(trace)
+
+    finding = judged.by_id["compiled-backward"]
+    assert finding["charged_ns"] == 2_700_000
+    assert "all gradients at once" in finding["title"]
+    assert "DDPOptimizer" in finding["advice"][0]
+    assert "compiled autograd" in finding["advice"][0]
+    assert "ddp-no-overlap" not in judged.by_id
+
+
+@pytest.mark.parametrize(("length", "severity"), [(10, "info"), (300, "low")])
+def test_c140_the_search_for_unused_parameters(length: int, severity: str, judge: Judge) -> None:
+    # 0.1 % and 3 % of a step of 10 ms.
+    trace = step_of(10_000, 9_000)
+    trace.cpu_op("torch.distributed.ddp.reducer::search_unused_parameters", 200, 200 + length)
+    reduce(trace, 8_000, 9_000, 6_000_000)
+
+    judged = judge(trace)
+
+    finding = judged.by_id["find-unused"]
+    assert finding["severity"] == severity
+    assert judged.evidence("find-unused")["search on the CPU per step"] == 1_000 * length
+    assert finding["recoverable_ns"] is None
+    assert ("find-unused" in judged.named) is (severity == "low")
+
+
+def test_c141_four_identical_series_between_two_optimizer_steps(judge: Judge) -> None:
+    # Three buckets of 500, 700 and 800 µs after each of four backward passes: 8 ms exposed, 6 of them repeated.
+    trace = Trace()
+    trace.step(1, 0, 40_000)
+    start = 0
+    for _ in range(4):
+        trace.gemm(start, start + 7_000)
+        start += 7_000
+        for elements, length in ((1_000_000, 500), (2_000_000, 700), (3_000_000, 800)):
+            reduce(trace, start, start + length, elements)
+            start += length
+    trace.annotation("Optimizer.step#AdamW.step", start, start + 1_000)
+
+    judged = judge(trace)
+
+    finding = judged.by_id["repeated-reduction"]
+    assert finding["title"] == "Gradients are reduced 4 times per optimizer step"
+    assert (finding["charged_ns"], finding["recoverable_ns"]) == (6_000_000, 6_000_000)
+    assert "no_sync" in finding["advice"][0]
+
+
+def test_equal_buckets_of_one_pass_are_no_repetition(judge: Judge) -> None:
+    trace = step_of(20_000, 18_000)
+    for index in range(4):
+        reduce(trace, 10_000 + 2_100 * index, 12_100 + 2_100 * index, 6_000_000)
+
+    judged = judge(trace)
+
+    assert "repeated-reduction" not in judged.by_id
+
+
+def test_c145_what_cannot_be_hidden_at_this_size(judge: Judge) -> None:
+    # 5 ms of transfer beside 2 ms of compute: at most 40 % of it can be hidden.
+    trace = step_of(6_000, 2_000)
+    reduce(trace, 500, 5_500, 6_000_000)
+
+    judged = judge(trace)
+
+    assert "cannot be hidden at this size" in judged.text
+    assert "40.0 % of communication time" in judged.text
+
+
+def test_c156_compute_and_reduction_alternate(judge: Judge) -> None:
+    trace = Trace()
+    trace.step(1, 0, 500)
+    for start in (0, 200, 400):
+        trace.gemm(start, start + 100)
+    for start in (100, 300):
+        trace.collective("reduce", start, start + 100)
+
+    judged = judge(trace)
+
+    assert judged.named == ["reduction-alternates"]
+    assert "alternate" in judged.by_id["reduction-alternates"]["title"]
+    assert judged.by_id["reduction-alternates"]["charged_ns"] == 200_000
+
+
+def test_c158_two_huge_buckets(judge: Judge) -> None:
+    trace = step_of(40_000, 20_000)
+    reduce(trace, 8_000, 18_000, 250_000_000)
+    reduce(trace, 20_000, 30_000, 250_000_000)
+
+    judged = judge(trace)
+
+    finding = judged.by_id["bucket-too-large"]
+    assert finding["charged_ns"] == 10_000_000
+    assert any("smaller" in line for line in finding["advice"])
+    assert judged.named[0] == "bucket-too-large"
+
+
+def test_a_last_bucket_of_usual_size_is_not_too_large(judge: Judge) -> None:
+    trace = step_of(40_000, 20_000)
+    for index in range(3):
+        reduce(trace, 10_000 + 4_000 * index, 14_000 + 4_000 * index, 6_553_600)
+
+    judged = judge(trace)
+
+    assert "bucket-too-large" not in judged.by_id
+    assert judged.named == ["ddp-tail-bucket"]
+
+
+def test_c136_buckets_too_small(judge: Judge) -> None:
+    # 1 MB in 25 µs is 40 GB/s on two ranks; 100 MB in 1 ms is 100 GB/s: 15 of every 25 µs could come back.
+    ranks = []
+    for rank in (0, 1):
+        trace = Trace(rank=rank)
+        trace.step(1, 0, 20_000)
+        trace.gemm(0, 10_000)
+        reduce(trace, 8_000, 9_000, 25_000_000)
+        for index in range(60):
+            reduce(trace, 10_000 + 25 * index, 10_025 + 25 * index, 250_000)
+        ranks.append(trace)
+
+    judged = judge(*ranks)
+
+    finding = judged.by_id["buckets-too-small"]
+    assert finding["charged_ns"] == 1_500_000
+    assert finding["recoverable_ns"] == 900_000
+    assert finding["confidence"] == "estimate"
+    assert any("larger" in line for line in finding["advice"])
+
+
+def test_c133_a_small_first_bucket_is_by_design(judge: Judge) -> None:
+    trace = step_of(20_000, 10_000)
+    reduce(trace, 7_000, 7_030, 262_144)
+    for index in range(10):
+        reduce(trace, 8_000 + 300 * index, 8_300 + 300 * index, 25 * 262_144)
+
+    judged = judge(trace)
+
+    assert "buckets-too-small" not in judged.by_id
+    assert "tiny-messages" not in judged.by_id
+
+
+def test_c159_many_tiny_messages_are_one_finding(judge: Judge) -> None:
+    trace = Trace()
+    trace.step(1, 0, 20_000)
+    for index in range(400):
+        trace.gemm(30 * index, 30 * index + 15)
+        trace.all_gather(30 * index + 15, 30 * index + 30, metadata={"elements": 2_048, "out_elements": 4_096})
+
+    judged = judge(trace)
+
+    (finding,) = [row for row in judged.report["findings"] if row["id"] == "tiny-messages"]
+    assert (finding["calls"], finding["charged_ns"]) == (400, 6_000_000)
+    assert judged.named == ["tiny-messages"]
+
+
+def test_a_few_tiny_messages_are_none(judge: Judge) -> None:
+    trace = Trace()
+    trace.step(1, 0, 1_000)
+    for index in range(5):
+        trace.gemm(30 * index, 30 * index + 15)
+        trace.all_gather(30 * index + 15, 30 * index + 30, metadata={"elements": 2_048, "out_elements": 4_096})
+
+    judged = judge(trace)
+
+    assert "tiny-messages" not in judged.by_id
+
+
+@pytest.mark.parametrize("hidden", [0, 100, 500, 900, 1000])
+def test_c098_a_finding_at_every_share_that_is_exposed(hidden: int, judge: Judge) -> None:
+    # 200 µs of communication in a step of 1000; 0 to 100 % of it hidden.
+    trace = step_of(1_000, 500)
+    reduce(trace, 500 - hidden // 5, 700 - hidden // 5, 1_000_000)
+
+    judged = judge(trace)
+
+    exposed = 0.2 - hidden / 5000
+    severities = [row["severity"] for row in judged.report["findings"] if row["severity"] != "info"]
+    expected = "high" if exposed >= 0.1 else "medium" if exposed >= 0.05 else "low"
+    assert severities == ([expected] if exposed >= 0.02 else [])
+
+
+@pytest.mark.parametrize(("exposed", "named"), [(1_900, False), (2_100, True)])
+def test_c099_findings_start_at_2_percent_of_the_step(exposed: int, named: bool, judge: Judge) -> None:
+    trace = step_of(100_000, 90_000)
+    reduce(trace, 89_000, 90_000 + exposed, 6_000_000)
+
+    judged = judge(trace)
+
+    assert bool(judged.named) is named
+
+
+def test_c097_recoverable_times_add_up_to_no_more_than_is_exposed(judge: Judge) -> None:
+    trace = Trace()
+    trace.step(1, 0, 30_000)
+    start = 0
+    for index in range(20):
+        trace.gemm(start, start + 700)
+        length = (200, 400, 500, 600, 800)[index % 5]
+        reduce(trace, start + 700, start + 700 + length, 1_000_000 + index)
+        start += 700 + length
+
+    judged = judge(trace)
+
+    rows = judged.report["findings"]
+    assert judged.report["overall"]["exposed_comm_ns"] == 10_000_000
+    assert sum(row["recoverable_ns"] or 0 for row in rows) <= 10_000_000
+    assert judged.named
