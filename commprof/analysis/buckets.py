@@ -226,16 +226,17 @@ def _ready(scene: Scene, rows: Int64Array) -> Int64Array:
 
 
 def _accumulated(scene: Scene, rows: Int64Array) -> Int64Array:
-    """On a CPU trace: the end of the reducer's last copy or product before the launch, on its thread."""
+    """On a CPU trace: the start of the reducer's last copy or product before the launch, on its thread: the gradient
+    that it takes into the bucket has just been accumulated."""
     table, calls = scene.rank.operators, scene.calls
     codes = codes_of(scene.rank, _REDUCER)
     copies = np.flatnonzero(np.isin(table.name, codes))
-    thread, end = thread_keys(table.pid[copies], table.tid[copies]), table.end[copies]
+    thread, start = thread_keys(table.pid[copies], table.tid[copies]), table.start[copies]
     out = np.full(len(rows), NOT_LAUNCHED)
     for key in np.unique(calls.thread[rows]).tolist():
-        ends = np.sort(end[thread == key])
+        starts = np.sort(start[thread == key])
         mine = np.flatnonzero(calls.thread[rows] == key)
-        before = np.searchsorted(ends, calls.issued[rows[mine]], side="right") - 1
+        before = np.searchsorted(starts, calls.issued[rows[mine]], side="right") - 1
         there = before >= 0
-        out[mine[there]] = ends[before[there]]
+        out[mine[there]] = starts[before[there]]
     return out

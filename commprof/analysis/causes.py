@@ -282,10 +282,7 @@ def host_parts(scene: Scene) -> Int64Array:
 
 
 def _unlinked(scene: Scene, device: DeviceScene) -> Bools:
-    """For each step, and last for none, whether its window holds no compute that is linked to a launch: there nothing
-    is known of the host (``spec``: section 3)."""
-    work = device.work
-    linked = np.sort(work.compute_start[work.compute_launch != NOT_LAUNCHED])
+    """For each step, and last for none, whether nothing is known of the host in its window."""
     out = np.zeros(len(scene.shares.step_names) + 1, np.bool_)
-    out[device.steps] = np.searchsorted(linked, device.end) == np.searchsorted(linked, device.start)
+    out[device.steps] = ~device.linked
     return out

@@ -8,7 +8,7 @@ An idle instant is, by the first of these that holds:
   a message of a pipeline, else ``synchronisation``;
 * after that launch: ``launch`` within :data:`LATENCY_NS` of it, ``bubble`` in a rank of a pipeline, else ``unknown``.
 
-On a CPU nothing is launched: ``input``, else ``unknown``.
+On a CPU nothing is launched: ``input``, else ``unknown``; in a window without a launch link all is ``unknown``.
 """
 
 from __future__ import annotations
@@ -73,19 +73,22 @@ def _of_device(
         parts["launch"] = (host - inputs - allocator.spans) | starting
         parts["bubble"] = waiting | (rest - starting if piped else empty())
         parts["unknown"] = empty() if piped else rest - starting
+    unlinked = np.zeros(len(device.start), np.bool_) if scene.on_cpu else ~device.linked
     for cause, part in parts.items():
-        yield from _rows(scene, device, cause, part, allocator, syncs)
+        ns = np.where(unlinked, 0, part.within(device.start, device.end))
+        if cause == "unknown":
+            ns = np.where(unlinked, idle.within(device.start, device.end), ns)
+        yield from _rows(device, cause, part, ns, allocator, syncs)
 
 
 def _rows(
-    scene: Scene, device: DeviceScene, cause: str, part: IntervalSet, allocator: _Calls, syncs: Syncs
+    device: DeviceScene, cause: str, part: IntervalSet, ns: Int64Array, allocator: _Calls, syncs: Syncs
 ) -> Iterator[IdleTime]:
-    ns = part.within(device.start, device.end)
     first = np.searchsorted(part.ends, device.start, side="right")
     count = np.searchsorted(part.starts, device.end, side="left") - first
     for index in np.flatnonzero(ns).tolist():
         span = (int(device.start[index]), int(device.end[index]))
-        stretches, operator = int(count[index]), None
+        stretches, operator = max(1, int(count[index])), None
         if cause == "allocator":
             stretches, operator = allocator.within(span, part)
         elif cause in ("synchronisation", "rate-limiter", "bubble"):

@@ -43,6 +43,14 @@ class DeviceScene:
         self.steps = np.array([max(window.mark, 0) for window in self.windows.windows], np.int64)
 
     @property
+    def linked(self) -> NDArray[np.bool_]:
+        """Windows with compute that is linked to its launch: only there the host is known (``spec``: section 3)."""
+        work = self.work
+        starts = np.sort(work.compute_start[work.compute_launch != NOT_LAUNCHED])
+        found: NDArray[np.bool_] = np.searchsorted(starts, self.end) > np.searchsorted(starts, self.start)
+        return found
+
+    @property
     def on_main(self) -> NDArray[np.bool_]:
         """Which compute events are on the main compute stream."""
         stream = self.windows.main_stream

@@ -26,6 +26,7 @@ from commprof.report.where_rows import (
     exposure_rows,
     idle_rows,
     pipeline_row,
+    tensor_pair_rows,
     unit_rows,
 )
 from commprof.version import __version__
@@ -72,6 +73,7 @@ def build_report(analysis: Analysis, diagnosis: Diagnosis) -> dict[str, Any]:
         "pipeline": pipeline_row(analysis),
         "units": unit_rows(analysis, origin),
         "contention": contention_rows(analysis),
+        "tensor_parallel": tensor_pair_rows(analysis),
         "bounds": bounds_row(diagnosis.bounds),
         "whatif": [],
         "checks": [],

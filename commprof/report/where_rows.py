@@ -10,6 +10,7 @@ import numpy as np
 from commprof.analysis.bucket_advice import BucketAdvice, Layout
 from commprof.analysis.model import Analysis, RankAnalysis
 from commprof.analysis.places import CAUSES, FLAGS, NOWHERE, PHASES, cause_sums
+from commprof.analysis.tensor_parallel import find_tensor_pairs
 from commprof.analysis.where_model import Bucket
 from commprof.trace.operations import OPERATIONS
 
@@ -182,6 +183,23 @@ def pipeline_row(analysis: Analysis) -> dict[str, Any] | None:
             for row in found.bubble
         ],
     }
+
+
+def tensor_pair_rows(analysis: Analysis) -> list[dict[str, Any]]:
+    """One row per block of tensor parallelism: its collectives over all steps and ranks."""
+    return [
+        {
+            "group_id": pair.group,
+            "direction": pair.direction,
+            "index": pair.index,
+            "ops": list(pair.operations),
+            "count": pair.count,
+            "comm_ns": pair.comm,
+            "exposed_ns": pair.exposed,
+            "structural_ns": pair.structural,
+        }
+        for pair in find_tensor_pairs(analysis)
+    ]
 
 
 def bucket_advice_rows(analysis: Analysis) -> list[dict[str, Any]]:
