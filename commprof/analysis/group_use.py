@@ -59,7 +59,6 @@ class GroupUse:
     units: int
     place: Floats
     peer: Int64Array
-    inline: NDArray[np.bool_]
     messages_of: tuple[int, ...] = ()
     purposes: tuple[str, ...] = field(default=())
     by_phase: bool = True
@@ -146,7 +145,6 @@ def _use(
         units=max(1, int(traffic.units[rank])),
         place=traffic.place[rows],
         peer=traffic.peer[rows],
-        inline=traffic.inline[rows],
         messages_of=tuple(sent),
     )
     decide(use)

@@ -54,17 +54,17 @@ def read_hosts(path: str) -> dict[int, str]:
     return _slotted(path, filled)
 
 
-def crosses_hosts(ranks: Sequence[int] | None, hosts: Mapping[int, str], whole: bool = True) -> bool | None:
+def crosses_hosts(ranks: Sequence[int] | None, hosts: Mapping[int, str]) -> bool | None:
     """Whether these ranks sit on more than one host; ``None`` where that is not known.
 
-    Two known hosts are enough for a yes; a no needs the host of every rank, and ``whole``: that these are all ranks.
+    Two known hosts are enough for a yes; a no needs the host of every rank.
     """
     if not ranks:
         return None
     known = {hosts[rank] for rank in ranks if rank in hosts}
     if len(known) > 1:
         return True
-    return False if whole and known and all(rank in hosts for rank in ranks) else None
+    return False if all(rank in hosts for rank in ranks) else None
 
 
 def ranks_per_host(ranks: Iterable[int], hosts: Mapping[int, str]) -> list[int] | None:

@@ -30,10 +30,9 @@ class Traffic:
 
     Columns of shape ``(rows,)``: ``rank`` is an index into the ranks of the input, ``group`` into ``Analysis.groups``
     (-1 none), ``operation`` into ``OPERATIONS``, ``phase`` into ``PHASES`` (-1 unknown), ``unit`` counts within a rank.
-    ``size`` is ``S`` in bytes (-1 unknown), ``width`` bytes per element (0 unknown; ``floating``: of a
-    floating-point type), ``moved`` is ``S * f`` (0 where it
-    is not known). ``place`` is where in its unit a call starts, from 0 to 1 (NaN without a unit). ``inline`` calls run
-    on the compute stream. ``units`` is the number of units of each rank, shape ``(ranks,)``.
+    ``size`` is ``S`` in bytes (-1 unknown), ``width`` bytes per element (0 unknown), ``floating`` whether of a
+    floating-point type, ``moved`` is ``S * f`` (0 where it is not known). ``place`` is where in its unit a call starts,
+    from 0 to 1 (NaN without a unit). ``units`` is the number of units of each rank, shape ``(ranks,)``.
     """
 
     rank: Int64Array
@@ -47,7 +46,6 @@ class Traffic:
     moved: Floats
     place: Floats
     peer: Int64Array
-    inline: NDArray[np.bool_]
     units: Int64Array
 
     def __len__(self) -> int:
@@ -87,8 +85,6 @@ def _of_rank(rank: RankAnalysis, groups: Sequence[int], analysis: Analysis) -> d
     members = np.where(calls.group_size > 0, calls.group_size, sizes[calls.group])[rows]
     widths = np.array([*(element_bytes(name) or 0 for name in calls.dtypes), 0], np.int64)
     floating = np.array([*("float" in name or "complex" in name for name in calls.dtypes), True], np.bool_)
-    main = {device.device: device.compute_stream for device in rank.devices}
-    stream = np.array([-1 if (s := main.get(d)) is None else s for d in calls.device[rows].tolist()], np.int64)
     unit, place = _units_of(rank, rows)
     size = calls.size_bytes[rows]
     return {
@@ -102,7 +98,6 @@ def _of_rank(rank: RankAnalysis, groups: Sequence[int], analysis: Analysis) -> d
         "moved": np.maximum(size, 0) * _factors(calls.operation[rows], members),
         "place": place,
         "peer": calls.peer[rows],
-        "inline": (calls.stream[rows] == stream) & (not rank.on_cpu),
     }
 
 
@@ -122,7 +117,10 @@ def _units_of(rank: RankAnalysis, rows: Int64Array) -> tuple[Int64Array, Floats]
     unit_of = np.full(len(rank.shares.step_names) + 1, NO_UNIT, np.int64)
     begin, length = [], []
     numbers = {name: index for index, name in enumerate(rank.shares.step_names)}
-    for number, one in enumerate(units(device, rank.optimizer_marks)):
+    cut = {step.name for step in device.steps if step.incomplete}
+    every = units(device, rank.optimizer_marks)
+    whole = [one for one in every if not cut.intersection(one.names)]
+    for number, one in enumerate(whole or every):
         for name in one.names:
             unit_of[numbers[name]] = number
         begin.append(one.splits[0].start)

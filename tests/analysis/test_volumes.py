@@ -286,7 +286,7 @@ def test_shares_are_means_over_ranks_and_steps() -> None:
         rank=np.array([0, 0, 1, 1]), group=np.zeros(4, np.int64), operation=np.ones(4, np.int8),
         phase=np.full(4, -1, np.int8), unit=np.array([0, 1, 0, -1]), size=np.array([100, 100, 400, 9_999]),
         width=np.full(4, 4), floating=np.ones(4, np.bool_), moved=np.array([100.0, 100.0, 400.0, 9_999.0]),
-        place=np.zeros(4), peer=np.full(4, -1), inline=np.zeros(4, np.bool_), units=np.array([2, 1]),
+        place=np.zeros(4), peer=np.full(4, -1), units=np.array([2, 1]),
     )  # fmt: skip
 
     assert float((table.moved * table.share).sum()) == 250.0

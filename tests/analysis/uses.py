@@ -51,7 +51,6 @@ def use(
         units=1,
         place=np.full(len(calls), np.nan) if place is None else np.array(place, np.float64),
         peer=np.full(len(calls), -1, np.int64) if peers is None else np.array(peers, np.int64),
-        inline=np.zeros(len(calls), np.bool_),
         messages_of=messages_of,
     )
     decide(found)
@@ -67,6 +66,6 @@ def traffic(calls: Sequence[Call], members: int, width: int = 4) -> Traffic:
     return Traffic(
         rank=zeros, group=zeros, operation=operation, phase=phase, unit=zeros, size=size,
         width=np.full(count, width, np.int64), floating=np.ones(count, np.bool_), moved=size * factor,
-        place=np.full(count, np.nan), peer=np.full(count, -1, np.int64), inline=np.zeros(count, np.bool_),
+        place=np.full(count, np.nan), peer=np.full(count, -1, np.int64),
         units=np.ones(1, np.int64),
     )  # fmt: skip
