@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -29,11 +30,12 @@ def command(marker: str) -> str:
 
 @pytest.fixture
 def capture(tmp_path: Path) -> Path:
-    """A capture where the README has one: ``runs/mine``."""
+    """Captures where the README has them: ``runs/mine`` and ``runs/before``."""
     target = tmp_path / "runs" / "mine"
     target.mkdir(parents=True)
     for source in (ROOT / "fixtures" / "ddp-two-ranks").iterdir():
         (target / source.name).write_bytes(source.read_bytes())
+    shutil.copytree(target, tmp_path / "runs" / "before")
     (tmp_path / "trace.json.gz").write_bytes(next(iter(sorted(target.glob("*rank0*")))).read_bytes())
     return tmp_path
 
@@ -107,7 +109,7 @@ def test_every_option_that_the_readme_names_exists() -> None:
             [sys.executable, "-m", "commprof", verb, "--help"],
             capture_output=True, text=True, check=True, env={"COLUMNS": "200", "PATH": ""},
         ).stdout
-        for verb in ("analyze", "demo", "doctor")
+        for verb in ("analyze", "demo", "doctor", "check", "compare", "run", "synth")
     ]  # fmt: skip
 
     assert {name for name in names if not any(name in text for text in texts)} == set()

@@ -14,9 +14,7 @@ from commprof.trace.metadata import rank_in_name
 from commprof.trace.model import GroupFacts
 from commprof.units import format_ns
 
-_NOT_BUILT = (
-    "bounds", "whatif", "checks", "findings",
-)  # fmt: skip
+_NOT_BUILT = ("whatif",)
 
 
 def combine(
