@@ -16,9 +16,9 @@ def _gathers(ground: Ground) -> Mask:
 
 
 def _of_units(ground: Ground) -> Mask:
-    """Calls that gather parameters of a unit or scatter its gradients."""
+    """Calls that gather parameters of a unit or scatter its gradients, as far as purpose and role tell."""
     gradients = ground.purpose_is("gradients") & ground.operation_is("reduce_scatter")
-    return ground.purpose_is("parameters") | gradients | ground.role_is("shard")
+    return _gathers(ground) | gradients | ground.role_is("shard")
 
 
 def _case(ground: Ground, identity: str, title: str, rows: Mask, advice: tuple[str, ...], cause: str) -> Iterator[Case]:

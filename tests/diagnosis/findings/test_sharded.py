@@ -1,0 +1,109 @@
+"""Sharded parameters: gathers and reductions that nothing hides, each under its own cause."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from tests.builders.kineto import Trace
+from tests.cases.test_causes import layer_then_gather, sharded
+from tests.diagnosis.findings.conftest import Judged
+
+Judge = Callable[..., Judged]
+
+
+def test_c147_a_gather_without_prefetch(judge: Judge) -> None:
+    judged = judge(layer_then_gather(50, 1000, 1200))
+
+    finding = judged.by_id["fsdp-no-prefetch"]
+    assert finding["charged_ns"] == 200_000
+    assert "set_modules_to_forward_prefetch" in finding["advice"][0]
+    assert "fsdp-late-launch" not in judged.by_id
+
+
+def test_c148_a_gather_that_the_cpu_launched_late(judge: Judge) -> None:
+    judged = judge(layer_then_gather(1005, 1010, 1210))
+
+    assert judged.by_id["fsdp-late-launch"]["charged_ns"] == 200_000
+    assert "fsdp-no-prefetch" not in judged.by_id
+
+
+@pytest.mark.parametrize(("length", "exposed"), [(2, 0), (20, 5_000_000)])
+def test_c149_a_gather_longer_than_the_layer_beside_it(length: int, exposed: int, judge: Judge) -> None:
+    trace = Trace()
+    trace.step(1, -100, 40_000)
+    trace.gemm(0, 15_000, launch=-20)
+    trace.all_gather(0, 1000 * length, stream=21, launch=-50)
+    trace.gemm(20_000, 30_000, launch=-10)
+
+    judged = judge(trace)
+
+    assert judged.by_id.get("fsdp-longer-than-compute", {"charged_ns": 0})["charged_ns"] == exposed
+    assert "fsdp-no-prefetch" not in judged.by_id
+
+
+def test_c150_the_rate_limiter(judge: Judge) -> None:
+    trace = Trace()
+    trace.step(1, -50, 4000)
+    trace.gemm(0, 200, launch=-20)
+    trace.annotation("FullyShardedDataParallel.rate_limiter", 190, 440)
+    trace.runtime("cudaEventSynchronize", 200, 435)
+    trace.all_gather(445, 645, stream=21, launch=440)
+    trace.gemm(645, 900, launch=442)
+    sharded(trace)
+
+    judged = judge(trace)
+
+    # 235 µs idle in the limiter, and the gather of 200 µs that it held back.
+    finding = judged.by_id["fsdp-rate-limiter"]
+    assert finding["charged_ns"] == 435_000
+    assert judged.evidence("fsdp-rate-limiter")["idle while held back"] == 235_000
+    assert "limit_all_gathers" in finding["advice"][0]
+
+
+def test_c146_one_communicator_serialises(judge: Judge) -> None:
+    trace = Trace()
+    trace.step(1, -100, 1000)
+    trace.gemm(-20, 0, launch=-90)
+    for place, (call, stream) in enumerate([("_allgather_base", 21), ("_reduce_scatter_base", 22)] * 2):
+        trace.collective(call, 100 * place, 100 * place + 100, stream=stream, launch=-80 + 5 * place)
+    trace.gemm(400, 500, launch=-50)
+
+    judged = judge(trace)
+
+    assert judged.by_id["serialised-communicator"]["charged_ns"] == 300_000
+
+
+def test_c157_parameters_gathered_after_the_optimizer(judge: Judge) -> None:
+    from tests.builders.kineto import BACKWARD_THREAD
+
+    trace = Trace()
+    trace.step(1, 0, 1000)
+    trace.gemm(10, 100, launch=1)
+    trace.cpu_op("autograd::engine::evaluate_function: torch::autograd::AccumulateGrad", 20, 60, tid=BACKWARD_THREAD)
+    trace.gemm(100, 200, launch=25, thread=BACKWARD_THREAD)
+    trace.reduce_scatter(200, 260, launch=30, thread=BACKWARD_THREAD)
+    trace.annotation("Optimizer.step#AdamW.step", 70, 90)
+    trace.gemm(260, 300, launch=75)
+    trace.all_gather(300, 420, launch=95)
+    trace.step(2, 1000, 2000)
+    trace.gemm(1010, 1100, launch=100)
+
+    judged = judge(trace)
+
+    assert judged.by_id["gather-after-optimizer"]["charged_ns"] == 120_000
+    assert "fsdp-no-prefetch" not in judged.by_id
+    assert judged.by_id["ddp-tail-bucket"]["charged_ns"] == 60_000
+
+
+def test_hidden_gathers_are_no_finding(judge: Judge) -> None:
+    trace = Trace()
+    trace.step(1, -50, 4000)
+    trace.gemm(0, 1000, launch=-20)
+    trace.all_gather(100, 300, stream=21, launch=-10)
+    trace.gemm(1000, 3900, launch=-5)
+
+    judged = judge(trace)
+
+    assert judged.named == []
