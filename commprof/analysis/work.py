@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,12 +11,13 @@ from numpy.typing import NDArray
 from commprof.intervals import Int64Array, IntervalSet, union
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(eq=False)
 class Work:
     """The events of one device, or of the CPU where that computes; arrays of one length per kind.
 
     ``compute_launch`` is the start of the runtime call that enqueued a compute event (``NOT_LAUNCHED`` without link),
-    ``compute_thread`` its thread, ``compute_blocks`` its grid (-1: unknown). Names are indices into the names of the rank, -1 where there is none.
+    ``compute_thread`` its thread, ``compute_blocks`` its grid (-1: unknown). Names are indices
+    into the names of the rank, -1 where there is none. The arrays never change: the unions are made once.
     """
 
     device: int
@@ -39,17 +41,17 @@ class Work:
     other_launch: Int64Array
     """Launches of communication and copies, in that order."""
 
-    @property
+    @cached_property
     def compute(self) -> IntervalSet:
         """``C``: instants with compute."""
         return union(self.compute_start, self.compute_end)
 
-    @property
+    @cached_property
     def comm(self) -> IntervalSet:
         """``K``: instants with communication."""
         return union(self.comm_start, self.comm_end)
 
-    @property
+    @cached_property
     def copy(self) -> IntervalSet:
         """``M``: instants with copies."""
         return union(self.copy_start, self.copy_end)
