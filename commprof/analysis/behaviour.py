@@ -25,9 +25,11 @@ ACTIVITIES = ("compute", "comm", "copy", "input", "host", "other")
 COMPUTE, COMM, COPY, INPUT, HOST, OTHER = range(len(ACTIVITIES))
 
 BLOCKING = re.compile(r"Synchronize|Memcpy")
+LAUNCH = re.compile(r"Launch")
 INPUT_RANGE = re.compile(r"^enumerate\(DataLoader\)|train_dataloader_next|^DataLoader\b")
 _LONGEST_LATENCY_NS = 20_000
 """Between the launch of a kernel and its start on an idle device lie 3 to 10 us; more is queueing."""
+_FULL_QUEUE_NS, _FULL_QUEUE_TIMES = 50_000, 10
 _KINDS_KEPT = 400
 
 
@@ -48,10 +50,15 @@ class KernelTotals:
 @dataclass(slots=True, eq=False)
 class Behaviour:
     """``done[:, j]`` are the nanoseconds of each of :data:`ACTIVITIES` from the first event of the capture to the start
-    of call ``j``; ``chain[j]`` is a number that all calls with the same ranks have (messages: with the same peer)."""
+    of call ``j``; ``chain[j]`` is a number that all calls with the same ranks have (messages: with the same peer).
+
+    ``host_busy[:, j]`` is what the host did from the start of the capture until it issued the call, but for waiting for
+    the device: input, and the rest (-1 where that is not known).
+    """
 
     chain: Int64Array
     done: Int64Array
+    host_busy: Int64Array
     kernels: KernelTotals
 
 
@@ -65,7 +72,34 @@ def find_behaviour(scene: Scene) -> Behaviour:
         end = calls.start[mine]
         start = np.full(len(mine), int(device.work.all_start.min()), np.int64)
         done[:, mine] = _divide(scene, device, loading, np.minimum(start, end), end)
-    return Behaviour(_chains(calls), done, _kernel_totals(scene))
+    return Behaviour(_chains(calls), done, _host_busy(scene, loading), _kernel_totals(scene))
+
+
+def _host_busy(scene: Scene, loading: IntervalSet) -> Int64Array:
+    """Nanoseconds of input and of other work of the host until each call was issued, shape ``(2, calls)``.
+
+    Waiting for the device is left out: in calls that synchronise, and in launches that stand in a full queue.
+    """
+    calls, runtime = scene.calls, scene.rank.runtime
+    out = np.full((2, len(calls)), -1, np.int64)
+    known = calls.issued != NOT_LAUNCHED
+    if scene.on_cpu or not known.any():
+        return out
+    names = runtime.name
+    waits = np.isin(names, codes_of(scene.rank, BLOCKING))
+    launches = np.isin(names, codes_of(scene.rank, LAUNCH))
+    if launches.any():
+        length = runtime.end - runtime.start
+        waits |= launches & (length > max(_FULL_QUEUE_NS, _FULL_QUEUE_TIMES * float(np.median(length[launches]))))
+    waiting = union(runtime.start[waits], runtime.end[waits])
+    marks = scene.marks.start
+    begin = min(int(runtime.start.min()) if len(runtime) else int(calls.issued[known].min()), *marks[:1].tolist())
+    end = calls.issued[known]
+    start = np.minimum(np.full(len(end), begin), end)
+    out[0, known] = (loading - waiting).within(start, end)
+    out[1, known] = end - start - waiting.within(start, end) - out[0, known]
+    # Replays of graphs say nothing of their launch: they take over from the call before.
+    return np.asarray(np.maximum.accumulate(out, axis=1))
 
 
 def _chains(calls: Calls) -> Int64Array:
@@ -136,8 +170,9 @@ def _kernel_totals(scene: Scene) -> KernelTotals:
         blocks.append(grid)
         length.append(end - start)
     step, name, grid, ns = (np.concatenate(parts) for parts in (steps, names, blocks, length))
-    kinds, kind = np.unique(np.stack([name, grid]), axis=1, return_inverse=True)
-    kind = kind.reshape(-1)
+    width = int(grid.max(initial=0)) + 2
+    both, kind = np.unique(name * width + grid + 1, return_inverse=True)
+    kinds = np.stack([both // width, both % width - 1])
     weight = np.zeros(kinds.shape[1], np.int64)
     np.add.at(weight, kind, ns)
     kept = np.argsort(-weight, kind="stable")[:_KINDS_KEPT]

@@ -1,7 +1,6 @@
 """What late ranks cost the others, followed back to where it began (``spec``: section 10).
 
-Every call whose last rank is decided charges that rank with the exposed waiting of the others, as far as their hosts
-had something for them to compute and their devices did not catch up before it mattered. Its lateness is divided
+Every call whose last rank is decided charges that rank with the exposed waiting of the others. Its lateness is divided
 over what it did beyond its peers (:mod:`commprof.analysis.lateness`). What it waited in calls of other groups is passed
 on to the late ranks of those calls, from the last call of the capture to the first; the rest stays with it.
 """
@@ -12,14 +11,14 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from commprof.analysis.all_calls import AllCalls
+from commprof.analysis.behaviour import HOST, INPUT
 from commprof.analysis.clocks import Clocks
 from commprof.analysis.lateness import (
     INHERITED,
     REASONS,
     Float64Array,
     Lateness,
-    blocking_waits,
+    exposed_waits,
     find_lateness,
 )
 from commprof.analysis.matching import NO_MATCH, Matching
@@ -59,8 +58,8 @@ def find_charges(
     """Charges of every rank in every step."""
     calls = found.calls
     late = _decided(analysis, found, times, clocks)
-    exposed = blocking_waits(analysis, calls)
-    beyond = _beyond_bubble(found, times, _costing(analysis, calls, exposed), peers)
+    exposed = exposed_waits(analysis, calls)
+    beyond = _beyond_bubble(found, times, exposed, peers)
     row = _late_rows(found, late)
     total = np.zeros(len(found))
     np.add.at(total, found.of_row, np.where(calls.rank[found.rows] == late[found.of_row], 0, beyond[found.rows]))
@@ -68,18 +67,11 @@ def find_charges(
     steps = len(calls.step_names) + 1
     where = np.where(row >= 0, step[np.maximum(row, 0)], -1)
     where = np.where(where < 0, steps - 1, where)
-    lateness = find_lateness(analysis, found, times, peers, exposed, beyond, late, row)
-    charge *= lateness.told
+    lateness = find_lateness(analysis, found, times, peers, exposed, beyond, late, row, step)
     direct = np.zeros((len(analysis.ranks), steps))
     charged = late >= 0
     np.add.at(direct, (late[charged], where[charged]), charge[charged])
     return _pass_on(analysis, found, clocks, lateness, late, where, charge, direct)
-
-
-def _costing(analysis: Analysis, calls: AllCalls, exposed: Int64Array) -> Int64Array:
-    """The part of ``exposed`` that delayed its rank in the end: a device that ran dry afterwards had caught up."""
-    parts = [rank.behaviour.dry for rank in analysis.ranks if rank.behaviour is not None]
-    return np.where(np.concatenate(parts), 0, exposed) if parts else exposed
 
 
 def _decided(analysis: Analysis, found: Matching, times: MatchTimes, clocks: Clocks) -> Int64Array:
@@ -132,7 +124,31 @@ def _pass_on(
     own = np.zeros((len(analysis.ranks), direct.shape[1], len(REASONS)))
     mine = late >= 0
     np.add.at(own, (late[mine], where[mine]), kept[mine])
-    return Charges(own, direct, passed, late, charge, way)
+    return Charges(_within_excess(own, lateness), direct, passed, late, charge, way)
+
+
+def _within_excess(own: Float64Array, lateness: Lateness) -> Float64Array:
+    """Charges as far as what the rank did beyond its peers in the step can have caused them, and for that.
+
+    A rank that is behind by a constant lets the others wait in every call, but where their hosts are no faster that
+    costs them nothing: they would have waited for these instead.
+    """
+    excess, unseen = lateness.excess, lateness.unseen
+    total = own[:, :, :INHERITED].sum(axis=2)
+    limit = excess.sum(axis=2)
+    known = np.isfinite(limit)
+    share = np.where(known[:, :, None], excess, 0.0) / np.where(known & (limit > 0), limit, 1.0)[:, :, None]
+    capped = np.minimum(total, np.where(known, limit, 0.0))[:, :, None] * share
+    out = own.copy()
+    out[:, :, :INHERITED] = np.where(known[:, :, None], capped, own[:, :, :INHERITED])
+    # What the host did before the device had anything to do is not seen on the device, but no riddle either.
+    hidden = unseen.sum(axis=2)
+    told = np.minimum(out[:, :, INHERITED], hidden)
+    part = unseen / np.where(hidden > 0, hidden, 1.0)[:, :, None]
+    out[:, :, INPUT] += told * part[:, :, 0]
+    out[:, :, HOST] += told * part[:, :, 1]
+    out[:, :, INHERITED] -= told
+    return out
 
 
 def _spread(

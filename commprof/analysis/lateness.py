@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from commprof.analysis.all_calls import AllCalls
-from commprof.analysis.behaviour import ACTIVITIES, COMM, COMPUTE
+from commprof.analysis.behaviour import ACTIVITIES, COMM, COMPUTE, HOST, INPUT, OTHER
 from commprof.analysis.lanes import changes
 from commprof.analysis.matching import NO_MATCH, Matching
 from commprof.analysis.model import Analysis
@@ -29,7 +29,8 @@ REASONS = (*ACTIVITIES, "inherited")
 """What a charge is for: one of the activities (``comm``: transfers), or lateness from outside of the capture."""
 
 INHERITED = len(ACTIVITIES)
-OTHER = ACTIVITIES.index("other")
+_GAPS = [HOST, INPUT, OTHER]
+_UNKNOWN_HOSTS = 0.2
 
 _IN_STEP_NS = 20_000
 _IN_STEP_SHARE = 0.005
@@ -39,10 +40,14 @@ _IN_STEP_SHARE = 0.005
 class Lateness:
     """Of the late row of each match: shares of its local reasons, shape ``(matches, reasons)``, and the share
     ``passing`` on to pieces of waiting ``low`` to ``high`` of other chains than ``own_chain``: pieces have a
-    ``weight``, the ``chain`` of their call and its match, ``target``. ``told`` is the part of the lateness that any of
-    this explains: the rest it had before already, and was charged with then."""
+    ``weight``, the ``chain`` of their call and its match, ``target``.
 
-    told: Float64Array
+    ``excess[rank, step, activity]`` is what a rank did in a step beyond its peers, nanoseconds; infinite for a rank
+    that has none. ``unseen[rank, step]`` are input and other work of the host beyond its peers that left no gap on the
+    device: before the first event of the capture they made the rank late all the same."""
+
+    excess: Float64Array
+    unseen: Float64Array
     local: Float64Array
     passing: Float64Array
     low: Int64Array
@@ -55,9 +60,12 @@ class Lateness:
 
 def find_lateness(
     analysis: Analysis, found: Matching, times: MatchTimes, peers: Peers, exposed: Int64Array, beyond: Int64Array,
-    late: Int64Array, row: Int64Array,
+    late: Int64Array, row: Int64Array, step: Int64Array,
 ) -> Lateness:  # fmt: skip
-    """Divide the lateness of ``late`` (rank of each match, -1: nobody; ``row``: its row) over its reasons."""
+    """Divide the lateness of ``late`` (rank of each match, -1: nobody; ``row``: its row) over its reasons.
+
+    ``step`` is the step of each row.
+    """
     chain = _chains(analysis, found)
     done = np.concatenate([rank.behaviour.done for rank in analysis.ranks if rank.behaviour is not None], axis=1)
     group = _compared_with(found, peers)
@@ -69,31 +77,29 @@ def find_lateness(
     some = np.flatnonzero(row >= 0)
     mine = row[some]
     more = np.zeros((len(late), len(REASONS)))
-    for reason in range(len(ACTIVITIES)):
-        ahead = done[reason] - medians_of_others(done[reason], group)[0]
-        more[some, reason] = np.maximum(ahead[mine] - np.where(since[mine] >= 0, ahead[since[mine]], 0), 0)
+    ahead = np.stack([activity - medians_of_others(activity, group)[0] for activity in done])
+    more[some, :INHERITED] = np.maximum(ahead[:, mine] - np.where(since[mine] >= 0, ahead[:, since[mine]], 0), 0).T
+    excess = _step_excess(found, peers, step, ahead)
+    unseen = _bound_by_host(excess, _host_excess(analysis, found, peers, step, group))
     passing = np.zeros(len(late))
     passing[some] = waits.beyond[mine]
     told = more.sum(axis=1) + passing
     # With nothing before it in the capture, what nothing explains came in from before.
     more[some, INHERITED] = np.where(since[mine] < 0, np.maximum(lateness[mine] - told[some], 0), 0)
     told += more[:, INHERITED]
-    part = np.zeros(len(late))
-    part[some] = np.minimum(told[some] / np.maximum(lateness[mine], 1), 1.0)
     told = np.where(told <= 0, 1.0, told)
     low, high, own_chain = (np.full(len(late), -1, np.int64) for _ in range(3))
     low[some], high[some], own_chain[some] = waits.low[mine], waits.high[mine], chain[mine]
     return Lateness(
-        part, more / told[:, None], passing / told, low, high, own_chain, waits.weight, waits.chain, waits.target
+        excess, unseen, more / told[:, None], passing / told, low, high, own_chain, waits.weight, waits.chain,
+        waits.target,
     )  # fmt: skip
 
 
-def blocking_waits(analysis: Analysis, calls: AllCalls) -> Int64Array:
-    """Exposed waiting of every call while its host had something for the device to compute."""
-    out = np.zeros(len(calls), np.int64)
-    for index, rank in enumerate(analysis.ranks):
-        np.add.at(out, rank.shares.pieces.call + calls.first[index], rank.causes.wait)
-    return out
+def exposed_waits(analysis: Analysis, calls: AllCalls) -> Int64Array:
+    """Exposed waiting of every row, 0 where it is not known."""
+    parts = [np.maximum(waits.exposed_wait, 0) for waits in analysis.waiting]
+    return np.concatenate(parts) if parts else np.zeros(len(calls), np.int64)
 
 
 def _blocking_time(analysis: Analysis, found: Matching) -> Int64Array:
@@ -103,6 +109,54 @@ def _blocking_time(analysis: Analysis, found: Matching) -> Int64Array:
         pieces = rank.shares.pieces
         np.add.at(out, pieces.call + found.calls.first[index], pieces.ns - rank.causes.host)
     return out
+
+
+def _step_excess(found: Matching, peers: Peers, step: Int64Array, ahead: Float64Array) -> Float64Array:
+    """How much ``ahead`` (activities x rows) grew from the last call of the step before to the last of each step:
+    what every rank did in the step beyond its peers, shape ``(ranks, steps, activities)``."""
+    calls = found.calls
+    steps = len(calls.step_names) + 1
+    out = np.zeros((len(calls.numbers), steps, len(ahead)))
+    order = np.lexsort((calls.order, step, calls.rank))
+    if len(order):
+        last = order[np.append(np.flatnonzero(changes(calls.rank[order], step[order]))[1:], len(order)) - 1]
+        value = ahead[:, last].astype(np.float64)
+        before = np.concatenate([np.zeros((len(ahead), 1)), value[:, :-1]], axis=1)
+        before[:, changes(calls.rank[last])] = 0.0
+        out[calls.rank[last], np.where(step[last] < 0, steps - 1, step[last])] = np.maximum(value - before, 0.0).T
+    out[np.bincount(peers.role, minlength=len(calls.numbers))[peers.role] < 2] = np.inf
+    return out
+
+
+def _host_excess(
+    analysis: Analysis, found: Matching, peers: Peers, step: Int64Array, group: Int64Array
+) -> Float64Array | None:
+    """What the host of every rank did in each step beyond those of its peers, input and other; ``None`` if unknown."""
+    parts = [rank.behaviour.host_busy for rank in analysis.ranks if rank.behaviour is not None]
+    busy = np.concatenate(parts, axis=1) if parts else np.empty((2, 0), np.int64)
+    if not busy.shape[1] or (busy < 0).mean() > _UNKNOWN_HOSTS:
+        return None
+    ahead = np.stack([part - medians_of_others(part, group)[0] for part in busy])
+    return _step_excess(found, peers, step, ahead)
+
+
+def _bound_by_host(excess: Float64Array, host: Float64Array | None) -> Float64Array:
+    """Bound gaps on the device by what the host did longer, in place; its input and the rest tell which they are.
+    What it did longer without a gap is returned, shape ``(ranks, steps, 2)``.
+
+    A host that is behind by a constant leaves gaps where the others wait for it, step after step, and costs nothing.
+    """
+    if host is None:
+        return np.zeros((*excess.shape[:2], 2))
+    gaps = excess[:, :, _GAPS].sum(axis=2)
+    longer = host.sum(axis=2)
+    known = np.isfinite(gaps) & np.isfinite(longer)
+    both = np.where(known, np.minimum(gaps, longer), 0.0)
+    share = np.where(known, host[:, :, 0], 0.0) / np.where(known & (longer > 0), longer, 1.0)
+    for activity, value in ((INPUT, both * share), (HOST, both * (1 - share)), (OTHER, np.zeros_like(both))):
+        excess[:, :, activity] = np.where(known, value, excess[:, :, activity])
+    left = np.where(known, longer - both, 0.0)
+    return np.stack([left * share, left * (1 - share)], axis=2)
 
 
 def _chains(analysis: Analysis, found: Matching) -> Int64Array:

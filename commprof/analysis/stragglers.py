@@ -23,6 +23,7 @@ SHARE_OF_STEP = 0.02
 ALIKE = 2.0
 """Members of a host, stage or replica whose charges are within this factor are named as a whole."""
 _DEVIATIONS = 3.0
+_SCATTER = 3.0
 _FEWEST_STEPS = 3
 _FIRST_STEP_OUT_FROM = 4
 _OUTSIDE = 0.5
@@ -159,8 +160,15 @@ class _Namer:
             kind = "single-step"
         else:
             kind = "persistent" if 2 * int(over.sum()) >= steps else "intermittent"
+        if kind == "intermittent" and share.max() < _SCATTER * self._scatter(members):
+            return None
         cause = find_cause(self.analysis, self.charges, self.peers, members, self.ledger.names)
         return self._straggler(members, level, kind, share, cause)
+
+    def _scatter(self, members: Sequence[int]) -> float:
+        """How much the charges of the other ranks in single steps reach, without the largest quarter of them."""
+        rest = np.delete(self.ledger.own, list(members), axis=0) / self.ledger.length
+        return float(np.percentile(rest, 75)) if rest.size else 0.0
 
     def _straggler(
         self, members: Sequence[int], level: Level | None, kind: str, share: Float64Array, cause: Cause
