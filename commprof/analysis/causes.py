@@ -11,7 +11,8 @@ the rest the first of these that holds decides; what is said of a call holds for
 4. ``tail``: gradients after the last backward compute of the step, parameters and norms after it in the optimizer.
    Only a launch so late that the call would have been hidden in time goes first.
 5. ``rate-limiter``, ``blocking-wait``, ``device-synchronisation``: the next compute was not launched because its
-   thread waited for the device; or the thread waited most of the time before it launched the call.
+   thread waited for the device; or the thread waited most of the time before it launched the call. On a CPU
+   ``blocking-wait`` is a call during which its thread did nothing else.
 6. ``late-launch``: the data was ready and the device free, the CPU launched later. For gathers of parameters, which
    could have been launched long before, any lateness counts; else at least half of the exposed time.
 7. ``queued`` behind another call on its stream, ``serialised`` with calls of its group on other streams, for at least
@@ -36,7 +37,7 @@ from commprof.analysis.phases import FORWARD, OPTIMIZER
 from commprof.analysis.places import CAUSES, FLAGS, NOWHERE, UNKNOWN_CAUSE, CallPlaces, PieceCauses
 from commprof.analysis.purposes import ACTIVATIONS, GRADIENTS, PARAMETERS, POINT_TO_POINT
 from commprof.analysis.scene import DeviceScene, Scene
-from commprof.analysis.syncs import Syncs, held_up
+from commprof.analysis.syncs import BLOCKING_WAIT, BY_SYNCS, Syncs, held_up
 from commprof.analysis.timing import NEAR_NS, Timing, waited_for
 from commprof.intervals import Int64Array, union
 from commprof.trace.model import NOT_LAUNCHED
@@ -145,6 +146,18 @@ class _Facts:
         return self.linked & waited_for(self.scene.calls.start, end, base) & (waited >= self.half)
 
     @property
+    def blocking(self) -> Bools:
+        """On a CPU: calls from whose launch to whose end the rank computed next to nothing."""
+        calls = self.scene.calls
+        out = np.zeros(len(calls), np.bool_)
+        rows = np.flatnonzero(self.linked & ~self.messages & ~self.activations)
+        if self.scene.on_cpu and len(rows):
+            begin = np.minimum(calls.issued[rows], calls.start[rows])
+            busy = self.scene.devices[0].work.compute.within(begin, calls.end[rows])
+            out[rows] = busy * _HIDDEN_SHARE <= calls.end[rows] - begin
+        return out
+
+    @property
     def in_chain(self) -> Bools:
         """Activations behind activations of the same group: the one is made from the other."""
         before, group = self.timing.stream_call, self.scene.calls.group
@@ -175,6 +188,7 @@ def _of_calls(facts: _Facts, syncs: Syncs) -> tuple[Cause, NDArray[np.int32]]:
     begins = facts.gathers & facts.linked & ~facts.hidden & ~np.isin(cause, [SERIALISED, QUEUED])
     begins &= (places.phase == FORWARD) & (timing.ready_phase != FORWARD)
     cause[begins] = STRUCTURAL
+    cause[facts.blocking] = BLOCKING_WAIT
     late = facts.late & ~begins
     cause[late] = LATE
     held = held_up(syncs, facts.scene)
@@ -185,7 +199,7 @@ def _of_calls(facts: _Facts, syncs: Syncs) -> tuple[Cause, NDArray[np.int32]]:
     own = facts.structural & ~np.isin(cause, [LATE, QUEUED, SERIALISED])
     cause[own] = np.where(facts.hidden, LONGER, STRUCTURAL)[own]
     cause[facts.flagged] = _FLAG_CAUSE[places.flag[facts.flagged]]
-    operator[np.isin(cause, [LATE, QUEUED, SERIALISED, INLINE, STRUCTURAL, LONGER]) | facts.flagged] = NOWHERE
+    operator[~np.isin(cause, BY_SYNCS)] = NOWHERE
     return cause, operator
 
 

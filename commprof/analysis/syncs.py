@@ -18,6 +18,7 @@ from commprof.trace.model import NOT_LAUNCHED
 RATE_LIMITER, BLOCKING_WAIT, SYNCHRONISATION = (
     CAUSES.index(name) for name in ("rate-limiter", "blocking-wait", "device-synchronisation")
 )
+BY_SYNCS = (RATE_LIMITER, BLOCKING_WAIT, SYNCHRONISATION)
 _WAITS = re.compile(r"Synchronize|Memcpy")
 _COPIES = re.compile(r"Memcpy")
 _WAITED_NS = 20_000

@@ -243,7 +243,11 @@ def _ranks(analysis: Analysis) -> Iterator[tuple[RankAnalysis, list[int]]]:
 
 def exposure_rows(analysis: Analysis) -> list[dict[str, Any]]:
     """Roll-ups by what calls are and where they stand; the rows of one ``by`` add up to ``exposed_comm_ns``."""
-    return [row for rank, groups in _ranks(analysis) for row in (*_summed(rank, groups, analysis), *_by_cause(rank))]
+    return [
+        row
+        for rank, groups in _ranks(analysis)
+        for row in (*_summed(rank, groups, analysis), *_by_cause(rank), *_by_stage(rank, analysis))
+    ]
 
 
 def _summed(rank: RankAnalysis, groups: list[int], analysis: Analysis) -> list[dict[str, Any]]:
