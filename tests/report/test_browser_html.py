@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from commprof.report.html import write_html
-from tests.report import sample_view
+from tests.report import sample_parts, sample_view
 
 pytestmark = pytest.mark.browser
 
@@ -208,8 +208,54 @@ def test_a_thousand_ranks_stay_usable(opened: Any) -> None:
     assert browser.execute_script("return document.documentElement.scrollWidth") <= 1_280
 
 
-def test_nothing_sticks_out_on_a_narrow_screen(opened: Any) -> None:
-    browser = opened(sample_view.findings_view())
+def test_heat_maps_show_every_rank_and_follow_their_choice(opened: Any) -> None:
+    browser = opened(sample_parts.full_view())
+    shown = "return document.getElementById('chart-heat-step').data[0].z.map((row) => row[0])"
+
+    charged = browser.execute_script(shown)
+    browser.execute_script(
+        "const p = document.querySelectorAll('input[name=\"heat-step\"]')[1]; p.checked = true;"
+        "p.dispatchEvent(new Event('change', {bubbles: true}))"
+    )
+    waited = browser.execute_script(shown)
+
+    # Seconds: rank 1 makes rank 0 wait.
+    assert charged == [30e-6, 720e-6]
+    assert waited == [700e-6, 40e-6]
+    assert count(browser, "#chart-heat-step .heatmaplayer image, #chart-heat-collective .heatmaplayer image") == 2
+
+
+def test_charts_inside_tables_stay_inside_their_cells(opened: Any) -> None:
+    browser = opened(sample_parts.full_view())
+
+    outside = browser.execute_script(
+        "return [...document.querySelectorAll('.track')].flatMap((track) => {"
+        " const box = track.getBoundingClientRect();"
+        " return [...track.querySelectorAll('i:not(.mark)')].filter((bar) => {"
+        "  const r = bar.getBoundingClientRect(); return r.left < box.left - 2 || r.right > box.right + 2;"
+        " }); }).length"
+    )
+
+    assert count(browser, ".track i.exposed") > 0
+    assert outside == 0
+
+
+def test_the_bar_of_the_first_screen_is_as_wide_as_the_page_and_its_findings_are_links(opened: Any) -> None:
+    browser = opened(sample_parts.full_view())
+
+    widths = browser.execute_script(
+        "return [...document.querySelectorAll('.bar .part')].map((part) => part.getBoundingClientRect().width)"
+    )
+
+    assert sum(widths) == pytest.approx(box(browser, ".bar")["w"], abs=1)
+    assert widths[1] / sum(widths) == pytest.approx(3.9 / 22, abs=0.005)
+    assert count(browser, ".top-findings a[href='#finding-1']") == 1
+    assert count(browser, "#finding-1") == 1
+
+
+@pytest.mark.parametrize("name", ["findings_view", "full_view"])
+def test_nothing_sticks_out_on_a_narrow_screen(name: str, opened: Any) -> None:
+    browser = opened(getattr(sample_parts, name)() if hasattr(sample_parts, name) else getattr(sample_view, name)())
     browser.execute_cdp_cmd(
         "Emulation.setDeviceMetricsOverride", {"width": 390, "height": 844, "deviceScaleFactor": 1, "mobile": True}
     )
