@@ -19,7 +19,7 @@ class Shape:
 
 def shape_of(ranks: Sequence[int]) -> Shape:
     """Shape of a group of ranks, whatever the order they are listed in."""
-    ordered = sorted(ranks)
+    ordered = sorted(set(ranks))
     steps = [after - before for before, after in pairwise(ordered)]
     if not steps or set(steps) == {1}:
         return Shape("contiguous")
