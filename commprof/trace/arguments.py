@@ -12,6 +12,7 @@ from commprof.trace.events import Args
 from commprof.trace.operations import element_bytes, message_bytes, operation_of
 from commprof.trace.splits import Exchange, Shown, exchange, shown_splits
 
+_LARGEST_GROUP = 1 << 24
 _ROOTED = frozenset({"broadcast", "reduce", "gather", "scatter"})
 
 
@@ -29,7 +30,7 @@ class CallFacts:
     dtype: str | None = None
     group_name: str | None = None
     group_description: str | None = None
-    group_ranks: Any = None
+    group_ranks: str | None = None
     group_size: int | None = None
     sequence: int | None = None
     peer: int | None = None
@@ -53,7 +54,7 @@ def from_metadata(args: Args) -> CallFacts:
     operation = operation_of(str(args.collective))
     name = args.group_name if args.group_name is not None else args.group_number
     # "Rank" is the root of a rooted call, the peer of a send or receive, else the rank itself: a place in the group.
-    place = number(args.rank)
+    place, size = number(args.rank), number(args.group_size)
     return CallFacts(
         operation=operation,
         elements_in=number(args.in_nelems if args.in_nelems is not None else args.in_nelems_2023),
@@ -61,8 +62,8 @@ def from_metadata(args: Args) -> CallFacts:
         dtype=args.dtype if isinstance(args.dtype, str) else None,
         group_name=None if name is None else str(name),
         group_description=args.group_description if isinstance(args.group_description, str) else None,
-        group_ranks=str(args.group_ranks) if isinstance(args.group_ranks, list) else args.group_ranks,
-        group_size=number(args.group_size) or None,
+        group_ranks=str(args.group_ranks) if isinstance(args.group_ranks, str | list) else None,
+        group_size=size if size is not None and 0 < size <= _LARGEST_GROUP else None,
         sequence=number(args.sequence),
         # These two are global ranks already.
         peer=number(

@@ -351,6 +351,30 @@ def test_a_rank_that_sends_nothing_sends_zero_bytes(calls: READ) -> None:
     assert (row["size_bytes"], row["sent_bytes"], row["received_bytes"]) == (0, 0, 224)
 
 
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("Process Group Ranks", {"0": 1}),
+        ("Process Group Ranks", [[0], 1]),
+        ("Group size", 1 << 40),
+        ("Group size", -2),
+        ("In split size", {}),
+        ("Rank", "last"),
+        ("Dst Rank", 1e300),
+        ("dtype", ["Float"]),
+    ],
+)
+@pytest.mark.parametrize("batched", [True, False])
+def test_metadata_of_another_kind_is_as_good_as_none(batched: bool, key: str, value: Any, calls: READ) -> None:
+    trace = started(rank=1)
+    operator = trace.comms_op("send", 100, 105, metadata={"Dst Rank": 2, key: value})
+    trace.kernel(BARE, 200, 300, stream=20, launch=110 if batched else 102, under=None if batched else operator)
+
+    (row,) = calls(trace)
+
+    assert (row["op"], row["duration_ns"]) == ("send", 100_000)
+
+
 # Groups completed from the head of the file.
 
 
