@@ -52,12 +52,14 @@ class Behaviour:
     """``done[:, j]`` are the nanoseconds of each of :data:`ACTIVITIES` from the first event of the capture to the start
     of call ``j``; ``chain[j]`` is a number that all calls with the same ranks have (messages: with the same peer).
 
+    ``blocking`` are the nanoseconds of each piece of exposed time while the host had work ready, shape ``(pieces,)``.
     ``host_busy[:, j]`` is what the host did from the start of the capture until it issued the call, but for waiting for
     the device: input, and the rest (-1 where that is not known).
     """
 
     chain: Int64Array
     done: Int64Array
+    blocking: Int64Array
     host_busy: Int64Array
     kernels: KernelTotals
 
@@ -66,13 +68,20 @@ def find_behaviour(scene: Scene) -> Behaviour:
     """The tables of one rank."""
     calls = scene.calls
     done = np.zeros((len(ACTIVITIES), len(calls)), np.int64)
-    loading = _loading(scene)
+    loading, pieces = _loading(scene), scene.shares.pieces
+    blocking = pieces.ns.copy()
     for device in scene.devices:
+        ready = _not_ready(scene, device)
+        of_device = np.flatnonzero(calls.device[pieces.call] == device.work.device)
+        length = pieces.end[of_device] - pieces.start[of_device]
+        idle = ready.within(pieces.start[of_device], pieces.end[of_device])
+        # A stretch is shared among its calls, and so is the part of it that the host caused.
+        blocking[of_device] -= np.minimum(blocking[of_device] * idle // np.maximum(length, 1), blocking[of_device])
         mine = np.flatnonzero(calls.device == device.work.device)
         end = calls.start[mine]
         start = np.full(len(mine), int(device.work.all_start.min()), np.int64)
-        done[:, mine] = _divide(scene, device, loading, np.minimum(start, end), end)
-    return Behaviour(_chains(calls), done, _host_busy(scene, loading), _kernel_totals(scene))
+        done[:, mine] = _divide(scene, device, ready, loading, np.minimum(start, end), end)
+    return Behaviour(_chains(calls), done, blocking, _host_busy(scene, loading), _kernel_totals(scene))
 
 
 def _host_busy(scene: Scene, loading: IntervalSet) -> Int64Array:
@@ -93,7 +102,8 @@ def _host_busy(scene: Scene, loading: IntervalSet) -> Int64Array:
         waits |= launches & (length > max(_FULL_QUEUE_NS, _FULL_QUEUE_TIMES * float(np.median(length[launches]))))
     waiting = union(runtime.start[waits], runtime.end[waits])
     marks = scene.marks.start
-    begin = min(int(runtime.start.min()) if len(runtime) else int(calls.issued[known].min()), *marks[:1].tolist())
+    earliest = int(runtime.start.min()) if len(runtime) else int(calls.issued[known].min())
+    begin = min([earliest, *marks[:1].tolist()])
     end = calls.issued[known]
     start = np.minimum(np.full(len(end), begin), end)
     out[0, known] = (loading - waiting).within(start, end)
@@ -117,7 +127,9 @@ def _loading(scene: Scene) -> IntervalSet:
     return spans
 
 
-def _divide(scene: Scene, device: DeviceScene, loading: IntervalSet, start: Int64Array, end: Int64Array) -> Int64Array:
+def _divide(
+    scene: Scene, device: DeviceScene, not_ready: IntervalSet, loading: IntervalSet, start: Int64Array, end: Int64Array
+) -> Int64Array:
     """Nanoseconds of each activity in ``[start, end)``, shape ``(activities, stretches)``."""
     work = device.work
     compute, comm, copy = work.compute, work.comm, work.copy
@@ -127,7 +139,7 @@ def _divide(scene: Scene, device: DeviceScene, loading: IntervalSet, start: Int6
         compute = compute - loading
         late, host = loading - comm, empty()
     else:
-        host = _not_ready(scene, device) - compute
+        host = not_ready - compute
         late = loading & host
     comm = comm - compute - host
     copy = copy - compute - comm - host

@@ -1,8 +1,9 @@
 """What late ranks cost the others, followed back to where it began (``spec``: section 10).
 
-Every call whose last rank is decided charges that rank with the exposed waiting of the others. Its lateness is divided
-over what it did beyond its peers (:mod:`commprof.analysis.lateness`). What it waited in calls of other groups is passed
-on to the late ranks of those calls, from the last call of the capture to the first; the rest stays with it.
+Every call whose last rank is decided (:mod:`commprof.analysis.decided`) charges it with the exposed waiting of the
+others. Its lateness is divided over what it did beyond its peers (:mod:`commprof.analysis.lateness`). What it waited
+in calls of other groups is passed on to the late ranks of those calls, from the last call of the capture to the first;
+the rest stays with it.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import numpy as np
 
 from commprof.analysis.behaviour import HOST, INPUT
 from commprof.analysis.clocks import Clocks
+from commprof.analysis.decided import LateRows, decided
 from commprof.analysis.lateness import (
     INHERITED,
     REASONS,
@@ -24,15 +26,11 @@ from commprof.analysis.lateness import (
 from commprof.analysis.matching import NO_MATCH, Matching
 from commprof.analysis.model import Analysis
 from commprof.analysis.peers import Peers
-from commprof.analysis.places import FLAGS
 from commprof.analysis.segments import medians_of_others, smallest
-from commprof.analysis.waiting import BY_CLOCK, UNKNOWN, MatchTimes
-from commprof.intervals import Int64Array
+from commprof.analysis.waiting import MatchTimes
+from commprof.intervals import Int64Array, expand_ranges
 
-LEAST_LEAD_NS = 2_000
-_LEAD_SHARE = 20
 _WORTH_FOLLOWING_NS = 50.0
-_ODD = (FLAGS.index("profiler-start"), FLAGS.index("first-use"))
 
 
 @dataclass(slots=True, eq=False)
@@ -40,14 +38,14 @@ class Charges:
     """``own[rank, step, reason]`` and ``direct[rank, step]``: ns per rank of the job, before and after passing on.
 
     Ranks are indices into the input, steps into ``AllCalls.step_names`` (the last column: no step). ``passed`` holds
-    how much went from one rank to another. ``late`` is the late rank of each match (-1: undecided), ``charge`` its
-    direct charge. ``way[m]`` is the match that most of the charge of match ``m`` was passed on to.
+    how much went from one rank to another. ``late`` are the late ranks of the matches and ``charge`` what each of these
+    entries was charged with at first; ``way[e]`` is the entry that most of the charge of entry ``e`` was passed on to.
     """
 
     own: Float64Array
     direct: Float64Array
     passed: dict[tuple[int, int], float]
-    late: Int64Array
+    late: LateRows
     charge: Float64Array
     way: dict[int, int] = field(default_factory=dict)
 
@@ -57,33 +55,20 @@ def find_charges(
 ) -> Charges:
     """Charges of every rank in every step."""
     calls = found.calls
-    late = _decided(analysis, found, times, clocks)
+    late = decided(analysis, found, times, clocks)
     exposed = exposed_waits(analysis, calls)
     beyond = _beyond_bubble(found, times, exposed, peers)
-    row = _late_rows(found, late)
+    waited = beyond.copy()
+    waited[late.row] = 0
     total = np.zeros(len(found))
-    np.add.at(total, found.of_row, np.where(calls.rank[found.rows] == late[found.of_row], 0, beyond[found.rows]))
-    charge = np.where(late >= 0, total / max(1, len(analysis.ranks) - 1), 0.0)
+    np.add.at(total, found.of_row, waited[found.rows])
+    charge = total[late.match] * late.share / max(1, len(analysis.ranks) - 1)
     steps = len(calls.step_names) + 1
-    where = np.where(row >= 0, step[np.maximum(row, 0)], -1)
-    where = np.where(where < 0, steps - 1, where)
-    lateness = find_lateness(analysis, found, times, peers, exposed, beyond, late, row, step)
+    where = np.where(step[late.row] < 0, steps - 1, step[late.row])
+    lateness = find_lateness(analysis, found, times, peers, exposed, beyond, late.row, step)
     direct = np.zeros((len(analysis.ranks), steps))
-    charged = late >= 0
-    np.add.at(direct, (late[charged], where[charged]), charge[charged])
+    np.add.at(direct, (late.rank, where), charge)
     return _pass_on(analysis, found, clocks, lateness, late, where, charge, direct)
-
-
-def _decided(analysis: Analysis, found: Matching, times: MatchTimes, clocks: Clocks) -> Int64Array:
-    """The late rank of every match that one rank alone made late beyond doubt, else -1."""
-    calls, first = found.calls, found.first[:-1]
-    uncertain = np.where(times.last_by == BY_CLOCK, clocks.uncertainty[calls.rank[found.rows[first]]], 0)
-    doubt = np.maximum(np.maximum(LEAST_LEAD_NS, times.transfer // _LEAD_SHARE), uncertain)
-    odd = np.concatenate([np.isin(rank.places.flag, _ODD) for rank in analysis.ranks])
-    odd_match = np.zeros(len(found), np.bool_)
-    np.logical_or.at(odd_match, found.of_row, odd[found.rows])
-    sure = (times.last >= 0) & (times.lead > doubt) & ~times.bound & ~odd_match
-    return np.where(sure, times.last, UNKNOWN)
 
 
 def _beyond_bubble(found: Matching, times: MatchTimes, exposed: Int64Array, peers: Peers) -> Int64Array:
@@ -97,34 +82,25 @@ def _beyond_bubble(found: Matching, times: MatchTimes, exposed: Int64Array, peer
     return np.where(message, np.where(others > 0, np.maximum(exposed - usual, 0), 0), exposed)
 
 
-def _late_rows(found: Matching, late: Int64Array) -> Int64Array:
-    """Row of the late rank in each match, -1 where nobody is."""
-    out = np.full(len(late), -1, np.int64)
-    mine = found.calls.rank[found.rows] == late[found.of_row]
-    out[found.of_row[mine]] = found.rows[mine]
-    return out
-
-
 def _pass_on(
-    analysis: Analysis, found: Matching, clocks: Clocks, lateness: Lateness, late: Int64Array, where: Int64Array,
+    analysis: Analysis, found: Matching, clocks: Clocks, lateness: Lateness, late: LateRows, where: Int64Array,
     charge: Float64Array, direct: Float64Array,
 ) -> Charges:  # fmt: skip
     """Follow every charge back, from the last match to the first."""
     calls = found.calls
     finish = smallest(clocks.aligned(calls.end[found.rows], calls.rank[found.rows]), found.first)
+    out = Charges(np.empty(0), direct, {}, late, charge)
     held, inherited = charge.copy(), np.zeros(len(late))
-    passed: dict[tuple[int, int], float] = {}
-    way: dict[int, int] = {}
-    for match in np.argsort(-finish, kind="stable").tolist():
-        amount = held[match] * lateness.passing[match]
+    for entry in np.argsort(-finish[late.match], kind="stable").tolist():
+        amount = held[entry] * lateness.passing[entry]
         if amount >= _WORTH_FOLLOWING_NS:
-            _spread(match, amount, lateness, finish, late, held, inherited, passed, way)
+            _spread(entry, amount, lateness, finish, held, inherited, out)
     kept = held[:, None] * lateness.local
     kept[:, INHERITED] += inherited
     own = np.zeros((len(analysis.ranks), direct.shape[1], len(REASONS)))
-    mine = late >= 0
-    np.add.at(own, (late[mine], where[mine]), kept[mine])
-    return Charges(_within_excess(own, lateness), direct, passed, late, charge, way)
+    np.add.at(own, (late.rank, where), kept)
+    out.own = _within_excess(own, lateness)
+    return out
 
 
 def _within_excess(own: Float64Array, lateness: Lateness) -> Float64Array:
@@ -152,27 +128,32 @@ def _within_excess(own: Float64Array, lateness: Lateness) -> Float64Array:
 
 
 def _spread(
-    match: int, amount: float, lateness: Lateness, finish: Int64Array, late: Int64Array, held: Float64Array,
-    inherited: Float64Array, passed: dict[tuple[int, int], float], way: dict[int, int],
+    entry: int, amount: float, lateness: Lateness, finish: Int64Array, held: Float64Array, inherited: Float64Array,
+    out: Charges,
 ) -> None:  # fmt: skip
-    """Pass ``amount`` on to the late ranks of the calls that the late rank of ``match`` waited in.
+    """Pass ``amount`` on to the late ranks of the calls that the late rank of ``entry`` waited in.
 
     Waiting in calls that nobody can be charged with charges nobody; in calls with missing members it is inherited.
     """
-    low, high = int(lateness.low[match]), int(lateness.high[match])
+    late = out.late
+    low, high = int(lateness.low[entry]), int(lateness.high[entry])
     target = lateness.target[low:high]
-    weight = np.where(lateness.chain[low:high] == lateness.own_chain[match], 0.0, lateness.weight[low:high])
+    weight = np.where(lateness.chain[low:high] == lateness.own_chain[entry], 0.0, lateness.weight[low:high])
     total = weight.sum()
     if total <= 0:
         return
     part = amount * weight / total
-    outside = target == NO_MATCH
-    inherited[match] += part[outside].sum()
-    blamed = ~outside & (late[target] >= 0) & (late[target] != late[match]) & (finish[target] < finish[match])
-    if not blamed.any():
+    inherited[entry] += part[target == NO_MATCH].sum()
+    count = np.where(target == NO_MATCH, 0, late.first[target + 1] - late.first[target])
+    count[finish[target] >= finish[late.match[entry]]] = 0
+    piece, index = expand_ranges(late.first[target], late.first[target] + count)
+    part = part[piece] * late.share[index]
+    other = late.rank[index] != late.rank[entry]
+    index, part = index[other], part[other]
+    if not len(index):
         return
-    np.add.at(held, target[blamed], part[blamed])
-    way[match] = int(target[int(np.argmax(np.where(blamed, part, -1.0)))])
-    me = int(late[match])
-    for rank, ns in zip(late[target[blamed]].tolist(), part[blamed].tolist(), strict=True):
-        passed[me, rank] = passed.get((me, rank), 0.0) + ns
+    np.add.at(held, index, part)
+    out.way[entry] = int(index[part.argmax()])
+    me = int(late.rank[entry])
+    for rank, ns in zip(late.rank[index].tolist(), part.tolist(), strict=True):
+        out.passed[me, rank] = out.passed.get((me, rank), 0.0) + ns

@@ -38,7 +38,7 @@ _IN_STEP_SHARE = 0.005
 
 @dataclass(slots=True, eq=False)
 class Lateness:
-    """Of the late row of each match: shares of its local reasons, shape ``(matches, reasons)``, and the share
+    """Of each late row: shares of its local reasons, shape ``(rows, reasons)``, and the share
     ``passing`` on to pieces of waiting ``low`` to ``high`` of other chains than ``own_chain``: pieces have a
     ``weight``, the ``chain`` of their call and its match, ``target``.
 
@@ -60,9 +60,9 @@ class Lateness:
 
 def find_lateness(
     analysis: Analysis, found: Matching, times: MatchTimes, peers: Peers, exposed: Int64Array, beyond: Int64Array,
-    late: Int64Array, row: Int64Array, step: Int64Array,
+    row: Int64Array, step: Int64Array,
 ) -> Lateness:  # fmt: skip
-    """Divide the lateness of ``late`` (rank of each match, -1: nobody; ``row``: its row) over its reasons.
+    """Divide the lateness of the late rows ``row`` over their reasons.
 
     ``step`` is the step of each row.
     """
@@ -73,26 +73,23 @@ def find_lateness(
     since = _in_step_before(analysis, found, done[COMPUTE], chain, group, lateness, exposed)
     waits = _Waits(analysis, found, exposed, peers, chain, since)
     # Communication with the same ranks is no reason to be late to them, and waiting for others is theirs.
-    done[COMM] -= _chain_sum(_blocking_time(analysis, found), chain, found, np.full(len(since), -1)) + waits.until
-    some = np.flatnonzero(row >= 0)
-    mine = row[some]
-    more = np.zeros((len(late), len(REASONS)))
+    done[COMM] -= (
+        _chain_sum(_blocking_time(analysis, found, waiting=False), chain, found, np.full(len(since), -1)) + waits.until
+    )
+    more = np.zeros((len(row), len(REASONS)))
     ahead = np.stack([activity - medians_of_others(activity, group)[0] for activity in done])
-    more[some, :INHERITED] = np.maximum(ahead[:, mine] - np.where(since[mine] >= 0, ahead[:, since[mine]], 0), 0).T
+    more[:, :INHERITED] = np.maximum(ahead[:, row] - np.where(since[row] >= 0, ahead[:, since[row]], 0), 0).T
     excess = _step_excess(found, peers, step, ahead)
     unseen = _bound_by_host(excess, _host_excess(analysis, found, peers, step, group))
-    passing = np.zeros(len(late))
-    passing[some] = waits.beyond[mine]
+    passing = waits.beyond[row]
     told = more.sum(axis=1) + passing
     # With nothing before it in the capture, what nothing explains came in from before.
-    more[some, INHERITED] = np.where(since[mine] < 0, np.maximum(lateness[mine] - told[some], 0), 0)
+    more[:, INHERITED] = np.where(since[row] < 0, np.maximum(lateness[row] - told, 0), 0)
     told += more[:, INHERITED]
     told = np.where(told <= 0, 1.0, told)
-    low, high, own_chain = (np.full(len(late), -1, np.int64) for _ in range(3))
-    low[some], high[some], own_chain[some] = waits.low[mine], waits.high[mine], chain[mine]
     return Lateness(
-        excess, unseen, more / told[:, None], passing / told, low, high, own_chain, waits.weight, waits.chain,
-        waits.target,
+        excess, unseen, more / told[:, None], passing / told, waits.low[row], waits.high[row], chain[row], waits.weight,
+        waits.chain, waits.target,
     )  # fmt: skip
 
 
@@ -102,12 +99,14 @@ def exposed_waits(analysis: Analysis, calls: AllCalls) -> Int64Array:
     return np.concatenate(parts) if parts else np.zeros(len(calls), np.int64)
 
 
-def _blocking_time(analysis: Analysis, found: Matching) -> Int64Array:
-    """Exposed time of every call that its host did not cause."""
+def _blocking_time(analysis: Analysis, found: Matching, waiting: bool) -> Int64Array:
+    """Exposed time of every call that its host did not cause, all of it or the waiting in it."""
     out = np.zeros(len(found.calls), np.int64)
     for index, rank in enumerate(analysis.ranks):
-        pieces = rank.shares.pieces
-        np.add.at(out, pieces.call + found.calls.first[index], pieces.ns - rank.causes.host)
+        assert rank.behaviour is not None
+        blocking = rank.behaviour.blocking
+        ns = np.minimum(rank.causes.wait, blocking) if waiting else blocking
+        np.add.at(out, rank.shares.pieces.call + found.calls.first[index], ns)
     return out
 
 
@@ -260,14 +259,18 @@ class _Waits:
             times, own = pieces.start[some], since[rows] - rows.start
             low = np.where(own >= 0, np.searchsorted(times, start[np.maximum(own, 0)], side="left"), 0)
             high = np.maximum(np.searchsorted(times, start, side="left"), low)
-            total, heavy = np.concatenate([[0], np.cumsum(ns[some])]), np.concatenate([[0.0], np.cumsum(weight)])
+            assert rank.behaviour is not None
+            blocking = np.minimum(ns, rank.behaviour.blocking)[some]
+            total, heavy = np.concatenate([[0], np.cumsum(blocking)]), np.concatenate([[0.0], np.cumsum(weight)])
             until[rows], beyond[rows] = total[high], heavy[high] - heavy[low]
             self.low[rows], self.high[rows] = low + offset, high + offset
             offset += len(some)
             weights.append(weight)
             owners.append(call)
         owner = np.concatenate(owners) if owners else np.empty(0, np.int64)
-        self.until = until - _chain_sum(exposed, chain, found, np.full(len(since), -1))
+        self.until = until - _chain_sum(
+            _blocking_time(analysis, found, waiting=True), chain, found, np.full(len(since), -1)
+        )
         self.beyond = np.maximum(beyond - _chain_sum(more, chain, found, since), 0.0)
         self.weight = np.concatenate(weights) if weights else np.empty(0)
         self.chain, self.target = chain[owner], found.match[owner]

@@ -59,6 +59,9 @@ def draw(seed: int) -> Scenario:
     if not kinds or (seed % 3 == 2 and rng.integers(2)):
         return scenario
     fault = random_fault(scenario, seed, kind=kinds[int(rng.integers(len(kinds)))])
+    if fault.kind in LATE:
+        # Most faults of the usual size are hidden behind something; larger ones are what is to be found.
+        fault = replace(fault, size=fault.size * int(rng.choice([1, 3, 6])))
     return replace(scenario, faults=(fault,))
 
 
@@ -113,7 +116,7 @@ def _is(late: Straggler, expected: dict[str, Any], hosts: dict[int, str]) -> boo
     if expected["kind"] == "rotating":
         return late.kind == "rotating"
     if expected["rank"] is not None:
-        return late.rank == expected["rank"]
+        return bool(late.rank == expected["rank"])
     # A host with one rank is the same thing.
     where = {hosts.get(rank) for rank in late.members}
     return bool(where == {f"host{expected['host']}"})
