@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -41,7 +42,9 @@ class TorchEngine:
         self._with_stack = with_stack
         self._nvtx = NvtxRanges() if nvtx else None
         self._graphs = GraphNotes()
-        self._graphs.begin()
+        # These two change functions of PyTorch; a release in which they cannot costs their facts, no more.
+        with contextlib.suppress(Exception):
+            self._graphs.begin()
         self._clocks: ClockExchange | None = None
         self._profiler: _KinetoProfile | None = None
         self._recording = False
@@ -113,7 +116,8 @@ class TorchEngine:
         self._profiler.start_trace()
         self._recording = True
         if self._nvtx is not None:
-            self._nvtx.begin()
+            with contextlib.suppress(Exception):
+                self._nvtx.begin()
         self._info = _distributed_info(self._profiler)
 
     def open_step(self, name: str) -> None:

@@ -18,6 +18,7 @@ import hashlib
 import json
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -237,9 +238,19 @@ def verdict(fault: str, code: int | None, folder: Path, expected: str) -> str | 
     return f"half files: {broken}" if broken else None
 
 
+@contextlib.contextmanager
+def scratch_folder() -> Iterator[str]:
+    """Not a TemporaryDirectory: the child, which runs its exit handlers, would remove it."""
+    scratch = tempfile.mkdtemp(prefix="fault-")
+    try:
+        yield scratch
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+
+
 def one(fault: str, seed: int, expected: str, usual_s: float) -> str | None:
     rng = random.Random(seed)
-    with tempfile.TemporaryDirectory(prefix="fault-") as scratch, prepared(fault, Path(scratch)):
+    with scratch_folder() as scratch, prepared(fault, Path(scratch)):
         pid = os.fork()
         if pid == 0:
             child(fault, Path(scratch), seed)
@@ -263,6 +274,7 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=200)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--only", choices=FAULTS)
+    parser.add_argument("--tally", type=Path, help="keep the outcomes in this file and add to those in it")
     parser.add_argument("--record", type=Path)
     options = parser.parse_args()
     torch.set_num_threads(1)
@@ -273,18 +285,22 @@ def main() -> None:
     if (wrong := one("none", 0, expected, 0)) is not None:
         raise SystemExit(f"without a fault: {wrong}")
     usual = time.monotonic() - begin
-    counts: collections.Counter[str] = collections.Counter()
-    failures = []
-    for number in range(options.runs):
+    runs: list[tuple[str, int, str | None]] = []
+    if options.tally and options.tally.exists():
+        runs = [tuple(row) for row in json.loads(options.tally.read_text())]
+    for number in range(options.seed, options.seed + options.runs):
         fault = options.only or FAULTS[number % len(FAULTS)]
-        wrong = one(fault, options.seed + number, expected, usual)
-        counts[fault] += 1
+        wrong = one(fault, number, expected, usual)
+        runs.append((fault, number, wrong))
         if wrong is not None:
-            failures.append((fault, options.seed + number, wrong))
-            print(f"{fault}, seed {options.seed + number}: {wrong}", file=sys.stderr)
+            print(f"{fault}, seed {number}: {wrong}", file=sys.stderr)
+    if options.tally:
+        options.tally.write_text(json.dumps(runs))
+    counts = collections.Counter(fault for fault, _, _ in runs)
+    failures = [fault for fault, _, wrong in runs if wrong is not None]
     lines = ["| fault | runs | wrong |", "| --- | --- | --- |"]
-    lines += [f"| {f} | {n} | {sum(x[0] == f for x in failures)} |" for f, n in counts.items()]
-    lines += ["", f"{sum(counts.values())} runs, {len(failures)} wrong."]
+    lines += [f"| {fault} | {number} | {failures.count(fault)} |" for fault, number in counts.items()]
+    lines += ["", f"{len(runs)} runs, {len(failures)} wrong."]
     print("\n".join(lines))
     if options.record:
         head = (
