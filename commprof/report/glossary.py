@@ -162,6 +162,12 @@ MEASURED = (
         "1,000,000,000 bytes per second. Where waiting cannot be taken out, it is at least the value shown.",
     ),
     Term(
+        "contended",
+        "Clean and contended calls",
+        "A call is clean if nobody waited in it for longer than it transferred and no other work of its members ran "
+        "beside it. Bandwidth is taken from clean calls where there are five, else from all of them: contended.",
+    ),
+    Term(
         "ceiling",
         "Ceiling",
         "What the links of a group can carry: NVLink inside one domain, the network adapters that its members can use "
@@ -169,10 +175,34 @@ MEASURED = (
         "called low only below the lower end.",
     ),
     Term(
+        "imbalance",
+        "Imbalance of an all-to-all",
+        "The most over the mean of the bytes that the ranks send (or receive). Where it is above 1, the ranks with "
+        "less to do wait.",
+    ),
+    Term(
+        "overlap-cost",
+        "Overlap cost",
+        "Kernels beside communication share memory and processors with it and take longer than the same kernels "
+        "alone. The cost is that difference times the calls beside.",
+    ),
+    Term(
+        "phase",
+        "Phase, module, bucket",
+        "Where in the step a call stands: forward, backward, optimizer or input; the module whose parameters or "
+        "activations it moves; the gradient bucket that it reduces.",
+    ),
+    Term(
         "bubble",
         "Pipeline bubble",
         "What a stage idles, and waits to receive, from the first forward to the last backward of any stage. With p "
         "stages, m micro-batches and v model chunks per rank the ideal part is (p-1)/(v m + p - 1).",
+    ),
+    Term(
+        "severity",
+        "Severity of a finding",
+        "Low from a fiftieth of the step, medium from a twentieth, high from a tenth; below that, or where no time can "
+        "be stated, it is only mentioned. The limits are this project's own and can be changed.",
     ),
     Term(
         "confidence",
