@@ -87,7 +87,7 @@ def ddp_no_overlap(ground: Ground) -> Iterator[Case]:
         return
     rows &= ~ground.cause_is(*NOT_OVERLAP)
     tail = tail_of(ground, rows)
-    if ground.exposed.rest[tail].sum() < _NEARLY_ALL * ground.exposed.rest[rows].sum() or last_is_large(ground, found):
+    if ground.exposed.ns[tail].sum() < _NEARLY_ALL * ground.exposed.ns[rows].sum() or last_is_large(ground, found):
         return
     yield Case(
         "ddp-no-overlap",

@@ -17,14 +17,20 @@ def low_bandwidth(ground: Ground) -> Iterator[Case]:
     """A group's clean transfers of large messages reach little of what its machine can do."""
     limits = ground.limits
     for (group, operation), entry in sorted(ground.analysis.bandwidth.items()):
+        if entry.ceiling is None or entry.bound or entry.contended:
+            continue
         large = entry.fit.moved >= limits.large_message * entry.factor
-        if entry.ceiling is None or entry.bound or entry.contended or not large.any():
+        asked, least = (limits.efficiency, limits.large_message)
+        if not large.any():
+            large = entry.fit.moved >= limits.medium_message * entry.factor
+            asked, least = (limits.medium_efficiency, limits.medium_message)
+        if not large.any():
             continue
         reached = float((entry.fit.moved[large] / entry.fit.ns[large]).max())
         efficiency = reached / entry.ceiling.low
         rows = (ground.exposed.group == group) & (ground.exposed.operation == OPERATIONS.index(operation))
-        rows &= ground.exposed.size >= limits.large_message
-        if efficiency >= limits.efficiency or not rows.any():
+        rows &= ground.exposed.size >= least
+        if efficiency >= asked or not rows.any():
             continue
         yield Case(
             "low-bandwidth",
@@ -43,7 +49,7 @@ def low_bandwidth(ground: Ground) -> Iterator[Case]:
             ),
             ranks=ranks_of(ground, rows), steps=steps_of(ground, rows), group_id=group, calls=ground.calls_in(rows),
             confidence="bound",
-            threshold=Threshold(limits.efficiency, "share of the peak", entry.ceiling.source),
+            threshold=Threshold(asked, "share of the peak", entry.ceiling.source),
         )  # fmt: skip
 
 

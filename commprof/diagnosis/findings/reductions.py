@@ -85,17 +85,17 @@ def repeats(ground: Ground, found: list[Reductions]) -> list[int]:
 
 
 def _repeats(ground: Ground, index: int, step: Reductions) -> int:
-    rank = ground.steps[index].rank
-    series = {bucket.call: bucket.series for bucket in getattr(rank, "buckets", None) or ()}
-    passes = [series[call] for call in step.calls.tolist() if call in series]
-    if len(passes) == len(step.calls) and len(set(passes)) > 1:
-        counts = np.unique(passes, return_counts=True)[1]
-        return len(counts) if len(set(counts.tolist())) == 1 else 1
+    """By the backward passes that the buckets belong to, where those are known; else by sizes that recur."""
+    buckets = {bucket.call: bucket for bucket in ground.steps[index].rank.buckets}
+    mine = [buckets[call] for call in step.calls.tolist() if call in buckets]
+    if any(bucket.backward_start is not None for bucket in mine):
+        counts = np.unique([bucket.series for bucket in mine], return_counts=True)[1]
+        return len(counts) if len(mine) == len(step.calls) and len(set(counts.tolist())) == 1 else 1
     sizes, total = step.size, len(step.size)
     for period in range(2, total // 2 + 1):
         if total % period == 0 and len(set(sizes[:period].tolist())) > 1:
-            series_of = sizes.reshape(-1, period)
-            if (series_of == series_of[0]).all():
+            series = sizes.reshape(-1, period)
+            if (series == series[0]).all():
                 return total // period
     return 1
 
