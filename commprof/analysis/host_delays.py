@@ -14,10 +14,13 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from commprof.analysis.idle import LATENCY_NS
 from commprof.analysis.ranges import codes_of
 from commprof.analysis.scene import Scene
-from commprof.analysis.syncs import BLOCKING_WAIT, RATE_LIMITER, SYNCHRONISATION, Syncs
+from commprof.analysis.syncs import BLOCKING_WAIT, RATE_LIMITER, Syncs
+from commprof.analysis.work import Work
 from commprof.intervals import Int64Array, IntervalSet, union
+from commprof.trace.model import NOT_LAUNCHED
 
 DELAYS = ("communication", "after-wait", "after-synchronisation")
 
@@ -46,13 +49,14 @@ def find_delays(scene: Scene, syncs: Syncs, host: Int64Array) -> HostDelays:
     idle: dict[tuple[int, int], Int64Array] = {}
     waited: dict[tuple[int, int], Int64Array] = {}
     launching = _launching(scene)
+    blocking = _habitual(scene, syncs)
     for device in scene.devices:
         if device.host is None:
             continue
-        parts = _parts(device.host, launching, syncs, device.work.compute)
+        parts = _parts(device.host, launching, syncs, blocking, device.work)
         busy = device.work.compute | device.work.comm | device.work.copy
         sums = np.stack([(part - busy).within(device.start, device.end) for part in parts], axis=1)
-        waits = np.stack([span.within(device.start, device.end) for span in _waits(syncs)], axis=1)
+        waits = np.stack([span.within(device.start, device.end) for span in _waits(syncs, blocking)], axis=1)
         for place, window in enumerate(device.steps.tolist()):
             idle[device.work.device, window] = sums[place]
             waited[device.work.device, window] = waits[place]
@@ -65,36 +69,54 @@ def find_delays(scene: Scene, syncs: Syncs, host: Int64Array) -> HostDelays:
     return HostDelays(exposed, idle, waited)
 
 
-def _waits(syncs: Syncs) -> tuple[IntervalSet, IntervalSet]:
+def _habitual(scene: Scene, syncs: Syncs) -> NDArray[np.bool_]:
+    """Which waits are a habit of waiting for communication: one a step is how a loop reads its loss."""
+    blocking: NDArray[np.bool_] = syncs.cause == BLOCKING_WAIT
+    windows = max(sum(len(device.start) for device in scene.devices), 1)
+    return blocking & (int(blocking.sum()) >= 2 * windows)
+
+
+def _waits(syncs: Syncs, blocking: NDArray[np.bool_]) -> tuple[IntervalSet, IntervalSet]:
     """Instants in which a thread waits for communication, and those in which it waits for the device otherwise."""
-    blocking, other = syncs.cause == BLOCKING_WAIT, syncs.cause == SYNCHRONISATION
+    other = ~blocking & (syncs.cause != RATE_LIMITER)
     return union(syncs.start[blocking], syncs.end[blocking]), union(syncs.start[other], syncs.end[other])
 
 
-def _parts(host: IntervalSet, launching: IntervalSet, syncs: Syncs, compute: IntervalSet) -> list[IntervalSet]:
+def _parts(
+    host: IntervalSet, launching: IntervalSet, syncs: Syncs, blocking: NDArray[np.bool_], work: Work
+) -> list[IntervalSet]:
     """Host-bound instants of each reason; an aftermath goes first."""
-    start, end, blocking = _aftermath(host, syncs, compute)
-    waited, synchronised = (union(start[mine], end[mine]) & host for mine in (blocking, ~blocking))
+    start, end, habit = _aftermath(host, syncs, blocking, work)
+    waited, synchronised = (union(start[mine], end[mine]) & host for mine in (habit, ~habit))
     return [(host & launching) - waited - synchronised, waited, synchronised - waited]
 
 
 def _aftermath(
-    host: IntervalSet, syncs: Syncs, compute: IntervalSet
+    host: IntervalSet, syncs: Syncs, blocking: NDArray[np.bool_], work: Work
 ) -> tuple[Int64Array, Int64Array, NDArray[np.bool_]]:
     """From the end of every wait to where as much host-bound time has passed as was computed during it, at most to the
-    next wait; and whether it was a wait for communication."""
+    next wait or to where the CPU is ahead again; and whether it was a habitual wait for communication."""
     rows = np.flatnonzero(syncs.cause != RATE_LIMITER)
     start, end = syncs.start[rows], syncs.end[rows]
-    blocking = syncs.cause[rows] == BLOCKING_WAIT
     if not len(rows) or not len(host):
-        return end, end, blocking
+        return end, end, blocking[rows]
     first, last = int(host.starts[0]), int(host.ends[-1])
     passed = np.concatenate([[0], np.cumsum(host.ends - host.starts)])
     before = host.within(np.full(len(end), first), np.maximum(end, first))
-    wanted = np.minimum(before + compute.within(start, end), passed[-1])
+    wanted = np.minimum(before + work.compute.within(start, end), passed[-1])
     piece = np.maximum(np.searchsorted(passed, wanted, side="left") - 1, 0)
     reached = host.starts[piece] + (wanted - passed[piece])
-    return end, np.minimum(np.maximum(reached, end), np.append(start[1:], last)), blocking
+    until = np.minimum(np.append(start[1:], last), _ahead_again(work, end))
+    return end, np.minimum(np.maximum(reached, end), until), blocking[rows]
+
+
+def _ahead_again(work: Work, after: Int64Array) -> Int64Array:
+    """Start of the first compute launched after each instant that had stood in the queue; the far end if none did."""
+    launch, start = work.compute_launch, work.compute_start
+    queued = np.flatnonzero((launch != NOT_LAUNCHED) & (start - launch > LATENCY_NS))
+    order = queued[np.argsort(launch[queued], kind="stable")]
+    place = np.searchsorted(launch[order], after, side="left")
+    return np.append(start[order], np.iinfo(np.int64).max)[place]
 
 
 def _launching(scene: Scene) -> IntervalSet:
