@@ -8,6 +8,7 @@ from commprof.analysis.bandwidth import find_bandwidth
 from commprof.analysis.bucket_advice import advise_buckets
 from commprof.analysis.charges import find_charges
 from commprof.analysis.clocks import align_clocks
+from commprof.analysis.fusedwait import set_fused_waits
 from commprof.analysis.hardware import choose_hardware
 from commprof.analysis.hosts import find_hosts, read_hosts
 from commprof.analysis.imbalance import find_imbalance
@@ -53,6 +54,7 @@ def across(analysis: Analysis, options: AnalysisOptions) -> None:
     refine_with_waits(analysis)
     analysis.bandwidth = find_bandwidth(analysis, analysis.waiting, hosts, analysis.hardware)
     analysis.bucket_advice = advise_buckets(analysis)
+    set_fused_waits(analysis)
     _find_late(analysis)
 
 

@@ -94,8 +94,11 @@ def find_lateness(
 
 
 def exposed_waits(analysis: Analysis, calls: AllCalls) -> Int64Array:
-    """Exposed waiting of every row, 0 where it is not known."""
-    parts = [np.maximum(waits.exposed_wait, 0) for waits in analysis.waiting]
+    """Exposed waiting of every row, 0 where it is not known; what waits inside a fused kernel computes nothing."""
+    parts = [
+        np.maximum(np.where(rank.calls.fused, waits.wait, waits.exposed_wait), 0)
+        for rank, waits in zip(analysis.ranks, analysis.waiting, strict=True)
+    ]
     return np.concatenate(parts) if parts else np.zeros(len(calls), np.int64)
 
 

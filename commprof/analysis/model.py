@@ -58,6 +58,8 @@ class Split:
     idle: int
     exposed_host: int | None
     idle_host: int | None
+    fused_wait: int | None = None
+    """Waiting for other ranks inside ``fused``; ``None`` where other ranks do not tell."""
 
     @property
     def duration(self) -> int:

@@ -126,7 +126,9 @@ class _Namer:
         rest = np.delete(self.mean, list(level.members))
         if len(mine) < 2 or not len(rest) or mine.min() <= 0:
             return False
-        alike = mine.max() <= ALIKE * mine.min() or (len(mine) >= 4 and mine.max() <= ALIKE * mine.mean())
+        # Who of a host is the very last is chance: over a number of ranks that spreads by more than the factor.
+        spread = level.kind == "host" and len(mine) >= 4 and mine.max() <= ALIKE * mine.mean()
+        alike = mine.max() <= ALIKE * mine.min() or spread
         if not self._leads(level.members):
             return False
         return bool(alike and rest.mean() <= _OUTSIDE * mine.mean() and rest.max() <= mine.max())

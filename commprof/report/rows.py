@@ -15,8 +15,8 @@ from commprof.trace.model import NO_ID, NOT_LAUNCHED, SOURCES, UNKNOWN_SIZE
 from commprof.trace.operations import OPERATIONS
 
 _LENGTHS = (
-    "duration", "compute", "fused", "comm", "overlap", "overlap_comm_copies", "overlap_thin", "exposed_comm", "copy",
-    "exposed_copy", "idle",
+    "duration", "compute", "fused", "fused_wait", "comm", "overlap", "overlap_comm_copies", "overlap_thin",
+    "exposed_comm", "copy", "exposed_copy", "idle",
 )  # fmt: skip
 _HOST = ("exposed_host", "exposed_blocking", "idle_host")
 
@@ -48,7 +48,6 @@ def split_row(split: Split, shift: int) -> dict[str, Any]:
         "start_ns": split.start + shift,
         "end_ns": split.end + shift,
         **{f"{name}_ns": getattr(split, name) for name in _LENGTHS},
-        "fused_wait_ns": None,
         "overlap_ratio": split.overlap_ratio,
         "comm_share": split.comm_share,
         **{f"{name}_ns": getattr(split, name) for name in _HOST},
@@ -61,7 +60,6 @@ def _mean_row(chosen: list[Unit]) -> dict[str, Any]:
     }
     return {
         **{f"{name}_ns": mean(chosen, name) for name in _LENGTHS},
-        "fused_wait_ns": None,
         "overlap_ratio": totals["overlap"] / totals["comm"] if totals["comm"] else None,
         "comm_share": totals["exposed_comm"] / totals["duration"] if totals["duration"] else None,
         **{f"{name}_ns": mean(chosen, name) for name in _HOST},
