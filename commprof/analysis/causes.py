@@ -8,7 +8,7 @@ the rest the first of these that holds decides; what is said of a call holds for
    parallel); with compute beside at least a twentieth of it, ``longer-than-compute``. A launch or a queue that held
    it up for at least half of its exposed time goes first.
 3. ``on-compute-stream``: it runs on the stream of the kernels, which nothing there can overlap with.
-4. ``tail``: gradients after the last backward compute of the step, parameters and norms after it in the optimizer.
+4. ``tail``: gradients after the last compute of their backward pass, parameters and norms after it in the optimizer.
    Only a launch so late that the call would have been hidden in time goes first.
 5. ``rate-limiter``, ``blocking-wait``, ``device-synchronisation``: the next compute was not launched because its
    thread waited for the device; or the thread waited most of the time before it launched the call. On a CPU
@@ -60,9 +60,17 @@ _HIDDEN_SHARE = 20
 
 
 def find_causes(
-    scene: Scene, places: CallPlaces, timing: Timing, syncs: Syncs, backward: list[BackwardPass]
+    scene: Scene,
+    places: CallPlaces,
+    timing: Timing,
+    syncs: Syncs,
+    backward: list[BackwardPass],
+    pass_end: Int64Array,
 ) -> PieceCauses:
-    """The causes of every piece of exposed time of one rank."""
+    """The causes of every piece of exposed time of one rank.
+
+    ``pass_end`` is for each call the end of the last compute of the backward pass that it belongs to, on its device.
+    """
     pieces, calls = scene.shares.pieces, scene.calls
     found = PieceCauses(
         np.full(len(pieces), UNKNOWN_CAUSE, np.int8), host_parts(scene), np.zeros(len(pieces), np.int64)
@@ -77,8 +85,8 @@ def find_causes(
     blocked = _blocked(scene, found.host) & movable[pieces.call]
     _by_syncs(found, blocked, pieces.start, pieces.end, syncs)
     late = facts.late_enough(backward)
-    tail = _after_backward(scene, backward) & facts.ends_the_step[pieces.call] & movable[pieces.call]
-    tail &= ~late[pieces.call]
+    tail = _after_backward(scene, backward) | (pieces.start >= pass_end[pieces.call])
+    tail &= facts.ends_the_step[pieces.call] & movable[pieces.call] & ~late[pieces.call]
     found.cause[tail], found.operator[tail] = TAIL, NOWHERE
     found.wait[calls.sync[pieces.call]] = (pieces.ns - found.host)[calls.sync[pieces.call]]
     return found

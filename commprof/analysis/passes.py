@@ -55,6 +55,20 @@ def backward_pass(phase: Phase, scene: Scene, device: DeviceScene) -> BackwardPa
     return BackwardPass(start, np.where(known, end, NEVER), known, assumed)
 
 
+def ends_of_passes(phases: Phases, phase: Phase, scene: Scene, device: DeviceScene) -> Int64Array:
+    """End of the last compute of every backward pass on a device, :data:`NEVER` where there is none.
+
+    Entry 0 is for what comes before the first pass, ``i`` for what was launched since pass ``i`` of
+    ``phases.passes`` began, counted from 1.
+    """
+    work = device.work
+    instant = work.compute_start if scene.on_cpu or scene.by_time else work.compute_launch
+    rows = np.flatnonzero(phase == BACKWARD)
+    ends = np.full(len(phases.passes) + 1, np.iinfo(np.int64).min)
+    np.maximum.at(ends, np.searchsorted(phases.passes.starts, instant[rows], side="right"), work.compute_end[rows])
+    return np.where(ends == np.iinfo(np.int64).min, NEVER, ends)
+
+
 def last_launched(thread: Int64Array, instant: Int64Array, device: DeviceScene) -> Int64Array:
     """For each launch the last compute event that its thread launched before it on the main compute stream, else -1."""
     work = device.work

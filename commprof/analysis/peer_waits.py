@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
 from commprof.analysis.exposedwait import waiting_pieces
 from commprof.analysis.flags import FIRST_USE, PROFILER_START
@@ -23,23 +24,28 @@ def refine_with_waits(analysis: Analysis) -> None:
     of a profiler: the one is long on all members, the other on those that started first.
 
     The host-bound part stays what it is. A message of a pipeline needs its peer to be understood: what of it is no
-    waiting is the dependency of one stage on the other. Where no common clock tells the wait of a send, one that lasts
-    twice the shortest of its kind is taken to have waited for its receiver.
+    waiting is the dependency of one stage on the other. Where nothing tells the wait (a send without a common clock,
+    messages that cannot be matched though all members of their group are there), one that lasts twice the shortest of
+    its kind is taken to have waited for its peer.
     """
     _share_flags(analysis)
-    for rank, waits in zip(analysis.ranks, analysis.waiting, strict=True):
+    have = {rank.rank for rank in analysis.ranks}
+    whole = [bool(facts.ranks) and have.issuperset(facts.ranks or ()) for facts in analysis.groups]
+    for rank, groups, waits in zip(analysis.ranks, analysis.group_of, analysis.waiting, strict=True):
         if len(rank.causes.cause):
-            _refine(rank, waits)
+            complete = np.array([*(whole[group] for group in groups), False])[rank.calls.group]
+            _refine(rank, waits, complete & (len(have) > 1))
 
 
-def _refine(rank: RankAnalysis, waits: CallWaits) -> None:
+def _refine(rank: RankAnalysis, waits: CallWaits, complete: NDArray[np.bool_]) -> None:
     pieces, causes, flag = rank.shares.pieces, rank.causes, rank.places.flag[rank.shares.pieces.call]
     known = waits.wait >= 0
     waiting = waiting_pieces(pieces, rank.calls.start, waits.wait)
     counts = known[pieces.call] & (flag == NOWHERE)
     causes.wait = np.where(counts, np.maximum(np.minimum(waiting, pieces.ns - causes.host), 0), causes.wait)
     open_ = (causes.cause == UNKNOWN_CAUSE) & (flag == NOWHERE)
-    message = (rank.places.purpose == POINT_TO_POINT) & (waits.match >= 0) & (rank.calls.issued != NOT_LAUNCHED)
+    message = (rank.places.purpose == POINT_TO_POINT) & (rank.calls.issued != NOT_LAUNCHED)
+    message &= (waits.match >= 0) | complete
     causes.cause[open_ & (message & known)[pieces.call]] = _STRUCTURAL
     silent = message & ~known
     long = silent & (rank.calls.duration >= 2 * _shortest(rank.calls))

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from commprof.analysis.buckets import find_buckets
 from commprof.analysis.causes import find_causes
 from commprof.analysis.contention import find_contention
@@ -13,8 +15,8 @@ from commprof.analysis.hiders import find_hiders
 from commprof.analysis.host_delays import HostDelays, find_delays
 from commprof.analysis.idle import find_idle
 from commprof.analysis.modules import find_modules
-from commprof.analysis.passes import backward_pass, compute_phase
-from commprof.analysis.phases import find_phases, phases_of_calls
+from commprof.analysis.passes import NEVER, backward_pass, compute_phase, ends_of_passes
+from commprof.analysis.phases import Phase, Phases, find_phases, phases_of_calls
 from commprof.analysis.places import CallPlaces, PieceCauses, no_places
 from commprof.analysis.purposes import purposes_of
 from commprof.analysis.scene import Scene
@@ -23,7 +25,9 @@ from commprof.analysis.syncs import find_syncs
 from commprof.analysis.timing import timing_of
 from commprof.analysis.units import find_units
 from commprof.analysis.where_model import Bucket, Contention, IdleTime, Unit
+from commprof.intervals import Int64Array
 from commprof.manifest import DdpModule
+from commprof.trace.model import NOT_LAUNCHED
 
 
 @dataclass(slots=True, eq=False)
@@ -58,7 +62,7 @@ def locate(scene: Scene, ddp: Sequence[DdpModule] = ()) -> Where:
     scene.rank.warnings += [f"rank {scene.rank.rank}: {warning}" for warning in warnings]
     buckets = find_buckets(scene, phases, places, backward, ddp)
     syncs = find_syncs(scene)
-    causes = find_causes(scene, places, timing_of(scene, compute), syncs, backward)
+    causes = find_causes(scene, places, timing_of(scene, compute), syncs, backward, _pass_ends(scene, phases, compute))
     return Where(
         places,
         causes,
@@ -69,3 +73,15 @@ def locate(scene: Scene, ddp: Sequence[DdpModule] = ()) -> Where:
         stage_facts(scene, places, compute, backward),
         find_delays(scene, syncs, causes.host),
     )
+
+
+def _pass_ends(scene: Scene, phases: Phases, compute: list[Phase]) -> Int64Array:
+    """For each call the end of the last compute of the backward pass in or after which it was launched."""
+    calls = scene.calls
+    out = np.full(len(calls), NEVER)
+    instant = calls.start if scene.by_time else calls.issued
+    place = np.searchsorted(phases.passes.starts, instant, side="right")
+    for device, phase in zip(scene.devices, compute, strict=True):
+        mine = (calls.device == device.work.device) & (instant != NOT_LAUNCHED)
+        out[mine] = ends_of_passes(phases, phase, scene, device)[place[mine]]
+    return out
