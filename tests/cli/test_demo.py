@@ -13,6 +13,8 @@ import pytest
 
 from commprof.cli.app import main
 from commprof.cli.demo import demo
+from tests.builders.command import analyze
+from tests.capture.jobs import volumes
 
 with_torch = pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="needs torch")
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -110,6 +112,9 @@ def test_the_demo_trains_captures_and_reports(here: Path, ranks: int) -> None:
         assert manifest["partial"] is False
         assert {bucket["layout"] for bucket in manifest["ddp"][0]["buckets"]} == {"rebuilt"}
         assert len(manifest["ddp"][0]["buckets"]) >= 5
+    strategy = analyze(here / "runs" / "demo", here / "report.json").report["strategy"]
+    assert strategy["name"] == "ddp"
+    assert strategy["measured_bytes_per_step"] == round(volumes.ddp(ranks))
 
 
 def test_the_next_demo_takes_the_next_folder(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
