@@ -118,6 +118,4 @@ def coverage_notes(analysis: Analysis) -> list[Note]:
     ]
     unknown += _graph_notes(analysis)
     limits = {limit for rank in analysis.ranks for limit in rank.coverage.limits}
-    return unknown + [
-        Note("no-event", f"A library in use works without events: {LIMITS[limit]}.") for limit in sorted(limits)
-    ]
+    return unknown + [Note("no-event", LIMITS[limit]) for limit in sorted(limits)]

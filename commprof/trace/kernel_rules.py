@@ -25,14 +25,16 @@ class NameRule:
 
 
 LIMITS = {
-    "stream-waits": "waits in the memory operations of a stream (cuStreamWaitValue) leave no event: they show as idle",
-    "receive-hooks": "with receive hooks and RDMA by the network card alone, transfers run between two kernels "
-    "without an event",
-    "proxy": "transfers that a proxy thread or the network card carries out after the kernel has ended leave no event",
-    "copy-engine": "data moves by copy engine and kernels only signal: the copies count where an operator or their "
-    "stream tells that they communicate",
+    "stream-waits": "A library in use waits in memory operations of a stream (cuStreamWaitValue). They leave no event, so "
+    "that such a wait shows as idle time.",
+    "receive-hooks": "DeepEP in its low-latency mode may transfer between two of its kernels, with receive hooks and RDMA "
+    "by the network card alone: that leaves no event.",
+    "proxy": "A library in use moves data by a proxy thread or the network card when its kernel has ended: that leaves no "
+    "event.",
+    "copy-engine": "User buffers may move data by copy engine while their kernels only signal: peer copies on their "
+    "streams count as communication.",
 }
-"""What leaves no event when a library is used: part of a note, by key."""
+"""What leaves no event when a library is used: the text of a note, by key."""
 
 _ID = r"(?:^|::)"
 
