@@ -25,12 +25,12 @@ class NameRule:
 
 
 LIMITS = {
-    "stream-waits": "A library in use waits in memory operations of a stream (cuStreamWaitValue). They leave no event, so "
-    "that such a wait shows as idle time.",
-    "receive-hooks": "DeepEP in its low-latency mode may transfer between two of its kernels, with receive hooks and RDMA "
-    "by the network card alone: that leaves no event.",
-    "proxy": "A library in use moves data by a proxy thread or the network card when its kernel has ended: that leaves no "
-    "event.",
+    "stream-waits": "A library in use waits in memory operations of a stream (cuStreamWaitValue). They leave no event, "
+    "so that such a wait shows as idle time.",
+    "receive-hooks": "DeepEP in its low-latency mode may transfer between two of its kernels, with receive hooks and "
+    "RDMA by the network card alone: that leaves no event.",
+    "proxy": "A library in use moves data by a proxy thread or the network card when its kernel has ended: that leaves "
+    "no event.",
     "copy-engine": "User buffers may move data by copy engine while their kernels only signal: peer copies on their "
     "streams count as communication.",
 }
