@@ -15,10 +15,12 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from commprof.capture.hook import Capture
 from commprof.capture.optimizer_steps import OptimizerSteps, wrap_engine, wrap_optimizers
+
+if TYPE_CHECKING:
+    from commprof.capture.hook import Capture
 
 STEP_SOURCE = "optimizer"
 
@@ -36,6 +38,8 @@ class AutoCapture:
         """CUDA graphs that are captured from now on are noted."""
         # A forked process is a rank of its own, and its parent's capture is not its business.
         if self._capture is None or self._pid != os.getpid():
+            from commprof.capture.hook import Capture
+
             self._pid, self._started = os.getpid(), False
             self._capture = Capture(**self._options, _first=1, _step_source=STEP_SOURCE)
 

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import contextlib
 import os
+import random
 import secrets
-import select
+import selectors
 import socket
 import struct
 import threading
@@ -26,6 +27,8 @@ from commprof.capture.surroundings import whole_number
 from commprof.manifest import ClockSample
 
 _ROUNDS = 200
+_FEWEST = 20
+_QUESTIONS = 4000  # from all hosts together, in about a second
 _PATIENCE_S = 1.0
 _WORD = struct.Struct("!q")
 _TOKEN_BYTES = 16
@@ -54,7 +57,7 @@ def open_exchange(where: Whereabouts, unix_ns: Callable[[], int]) -> ClockExchan
         return answerer
     if where.local_rank:
         return None
-    return Asker(_address(key), unix_ns)
+    return Asker(_address(key), unix_ns, where.world_size // (local_world or 1))
 
 
 def _store() -> Any:
@@ -104,31 +107,41 @@ class Answerer(ClockExchange):
 
     def _answer(self) -> None:
         """Until closed. A stranger, or an end that breaks off, is dropped."""
-        with self._listener, self._woken, contextlib.ExitStack() as stack:
+        with self._listener, self._woken, selectors.DefaultSelector() as selector:
+            for door in (self._listener, self._woken):
+                selector.register(door, selectors.EVENT_READ)
             while True:
-                ready, _, _ = select.select([self._listener, self._woken, *self._ends], [], [])
-                if self._woken in ready:
-                    return
-                if self._listener in ready:
-                    with contextlib.suppress(OSError):
-                        end, _ = self._listener.accept()
-                        end.settimeout(_PATIENCE_S)
-                        end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-                        stack.callback(end.close)
-                        if _exactly(end, _TOKEN_BYTES) == self._token:
-                            end.sendall(self._token)
-                            self._ends.append(end)
-                            self._quiet.clear()
-                for end in [it for it in ready if it in self._ends]:
-                    self._reply(end)
+                for key, _ in selector.select():
+                    end: Any = key.fileobj
+                    if end is self._woken:
+                        for open_end in self._ends:
+                            open_end.close()
+                        return
+                    if end is not self._listener:
+                        self._reply(end, selector)
+                    elif (new := self._let_in()) is not None:
+                        selector.register(new, selectors.EVENT_READ)
 
-    def _reply(self, end: socket.socket) -> None:
-        try:
+    def _let_in(self) -> socket.socket | None:
+        """The end that knocks, if it knows the token; a stranger keeps the others waiting for a moment only."""
+        with contextlib.suppress(OSError), contextlib.ExitStack() as stack:
+            end = stack.enter_context(self._listener.accept()[0])
+            end.settimeout(_PATIENCE_S / 10)
+            end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            if _exactly(end, _TOKEN_BYTES) == self._token:
+                end.sendall(self._token)
+                self._ends.append(end)
+                self._quiet.clear()
+                stack.pop_all()
+                return end
+        return None
+
+    def _reply(self, end: socket.socket, selector: selectors.BaseSelector) -> None:
+        with contextlib.suppress(OSError):
             if end.recv(1):
                 end.sendall(_WORD.pack(self._unix_ns()))
                 return
-        except OSError:
-            pass
+        selector.unregister(end)
         end.close()
         self._ends.remove(end)
         if not self._ends:
@@ -136,10 +149,17 @@ class Answerer(ClockExchange):
 
 
 class Asker(ClockExchange):
-    """Another rank: asks, and keeps the answer that came back fastest."""
+    """Another rank: asks, and keeps the answer that came back fastest.
 
-    def __init__(self, address: str, unix_ns: Callable[[], int]) -> None:
+    A question that waits behind those of other hosts gives a wrong answer: the more there are, the fewer
+    each asks, at random moments.
+    """
+
+    def __init__(self, address: str, unix_ns: Callable[[], int], askers: int = 1) -> None:
         self._unix_ns = unix_ns
+        self._rounds = max(_FEWEST, min(_ROUNDS, _QUESTIONS // max(1, askers)))
+        self._pause_s = 0.0 if self._rounds == _ROUNDS else _PATIENCE_S / 2 / self._rounds
+        self._random = random.Random()  # not the program's own, whose numbers must not change
         hosts, port, token = address.split(" ")
         self._end = _connect(hosts.split(","), int(port), bytes.fromhex(token))
 
@@ -147,7 +167,9 @@ class Asker(ClockExchange):
         best: tuple[int, int, int] | None = None
         until = time.monotonic() + _PATIENCE_S
         rounds = 0
-        while rounds < _ROUNDS and time.monotonic() < until:
+        while rounds < self._rounds and time.monotonic() < until:
+            if self._pause_s:
+                time.sleep(self._random.uniform(0, 2 * self._pause_s))
             asked = self._unix_ns()
             self._end.sendall(b"?")
             (theirs,) = _WORD.unpack(_exactly(self._end, _WORD.size))

@@ -126,6 +126,15 @@ def test_strangers_and_ends_that_break_off_do_not_stop_the_answers(store: Store)
     first.close()
 
 
+def test_among_many_hosts_each_asks_less(store: Store) -> None:
+    first, second = end(0, world=100), end(1, world=100)
+    (sample,) = second.sample("before")
+    second.close()
+    first.close()
+
+    assert sample.rounds == 40  # 4,000 questions of 100 hosts
+
+
 def test_closing_ends_the_thread(store: Store) -> None:
     first = end(0)
     threads = [thread for thread in threading.enumerate() if thread.name == "commprof-clock"]
