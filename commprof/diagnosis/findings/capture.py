@@ -124,7 +124,7 @@ def _exposed(ground: Ground, rows: Mask, title: str, advice: str, cause: str) ->
             for name, ns in sorted(shares.items(), key=lambda item: -item[1])[:3]
         ),
         cause=cause, ranks=ranks_of(ground, rows), steps=steps_of(ground, rows), group_id=ground.one_group(rows),
-        calls=ground.calls_in(rows), confidence="bound",
+        calls=ground.calls_in(rows), confidence="bound", structural=cause == "structural",
     )  # fmt: skip
 
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from commprof.analysis.places import NOWHERE
 from commprof.diagnosis.ground import REDUCTIONS, Ground, Mask, ReferenceStep
 from commprof.diagnosis.model import Evidence
 from commprof.intervals import Int64Array
@@ -85,17 +86,18 @@ def repeats(ground: Ground, found: list[Reductions]) -> list[int]:
 
 
 def _repeats(ground: Ground, index: int, step: Reductions) -> int:
-    """By the backward passes that the buckets belong to, where those are known; else by sizes that recur."""
-    buckets = {bucket.call: bucket for bucket in ground.steps[index].rank.buckets}
-    mine = [buckets[call] for call in step.calls.tolist() if call in buckets]
-    if any(bucket.backward_start is not None for bucket in mine):
-        counts = np.unique([bucket.series for bucket in mine], return_counts=True)[1]
+    """By the backward passes that the buckets belong to, where phases are known; else by sizes that recur."""
+    rank = ground.steps[index].rank
+    if (rank.places.phase[step.calls] != NOWHERE).any():
+        series = {bucket.call: bucket.series for bucket in rank.buckets}
+        mine = [series[call] for call in step.calls.tolist() if call in series]
+        counts = np.unique(mine, return_counts=True)[1]
         return len(counts) if len(mine) == len(step.calls) and len(set(counts.tolist())) == 1 else 1
     sizes, total = step.size, len(step.size)
     for period in range(2, total // 2 + 1):
         if total % period == 0 and len(set(sizes[:period].tolist())) > 1:
-            series = sizes.reshape(-1, period)
-            if (series == series[0]).all():
+            recurring = sizes.reshape(-1, period)
+            if (recurring == recurring[0]).all():
                 return total // period
     return 1
 

@@ -84,20 +84,26 @@ def _root_of(ground: Ground) -> Int64Array:
 def roots(analysis: Analysis) -> Int64Array | None:
     """For every match the rank with which the lateness in it began, -1 where nobody is charged; shape ``(matches,)``.
 
-    A rank that came late because it waited for another one passes the charge on (``charges.way``).
+    A rank that came late because it waited for another one passes the charge on (``charges.way``). Of several ranks
+    that were late together the one with the largest charge stands for all.
     """
-    charges = getattr(analysis, "charges", None)
-    if charges is None or not len(charges.late):
+    charges = analysis.charges
+    if charges is None:
         return None
-    root = np.where(charges.charge > 0, charges.late, -1)
+    late = charges.late
+    root = late.rank.copy()
     for start in charges.way:
         at, seen = start, {start}
         while (after := charges.way.get(at, -1)) >= 0 and after not in seen:
             seen.add(after)
             at = after
-        root[start] = charges.late[at] if charges.charge[start] > 0 else -1
+        root[start] = late.rank[at]
+    out = np.full(len(late.first) - 1, -1, np.int64)
+    charged = np.flatnonzero(charges.charge > 0)
+    order = charged[np.argsort(charges.charge[charged], kind="stable")]
     numbers = np.array([rank.rank for rank in analysis.ranks], np.int64)
-    return np.where(root >= 0, numbers[root], -1)
+    out[late.match[order]] = numbers[root[order]]
+    return out
 
 
 def _title(row: Straggler, why: str) -> str:
