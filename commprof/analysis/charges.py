@@ -23,7 +23,7 @@ from commprof.analysis.lateness import (
     exposed_waits,
     find_lateness,
 )
-from commprof.analysis.matching import NO_MATCH, Matching
+from commprof.analysis.matching import COLLECTIVE, NO_MATCH, Matching
 from commprof.analysis.model import Analysis
 from commprof.analysis.peers import Peers
 from commprof.analysis.segments import medians_of_others, smallest
@@ -77,7 +77,7 @@ def _beyond_bubble(found: Matching, times: MatchTimes, exposed: Int64Array, peer
     Waiting for messages of a pipeline is its bubble: only what the same call of other replicas does not wait counts.
     """
     message = np.zeros(len(exposed), np.bool_)
-    message[found.rows[(found.source >= 0)[found.of_row]]] = True
+    message[found.rows[(found.source != COLLECTIVE)[found.of_row]]] = True
     usual, others = medians_of_others(exposed, peers.place)
     return np.where(message, np.where(others > 0, np.maximum(exposed - usual, 0), 0), exposed)
 

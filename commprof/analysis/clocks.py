@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from commprof.analysis.all_calls import SYNCHRONISING, codes
-from commprof.analysis.matching import Matching
+from commprof.analysis.matching import COLLECTIVE, Matching
 from commprof.analysis.segments import any_of, medians
 from commprof.intervals import Int64Array
 
@@ -56,9 +56,9 @@ class Clocks:
 def synchronising(found: Matching) -> NDArray[np.bool_]:
     """Matches whose members end together: shape ``(matches,)``."""
     calls, rows = found.calls, found.rows
-    kind = np.isin(found.operation, codes(*SYNCHRONISING)) & (found.source < 0)
+    kind = np.isin(found.operation, codes(*SYNCHRONISING)) & (found.source == COLLECTIVE)
     uneven = any_of(calls.unequal[rows] == 1, found.first)
-    return kind & ~uneven
+    return np.asarray(kind & ~uneven)
 
 
 def align_clocks(found: Matching, hosts: Sequence[str | None]) -> Clocks:

@@ -34,6 +34,12 @@ class Lanes:
     def __len__(self) -> int:
         return len(self.group)
 
+    def append(self, group: Int64Array, source: Int64Array, sink: Int64Array) -> None:
+        """Add lanes without numbers."""
+        self.group, self.source = np.concatenate([self.group, group]), np.concatenate([self.source, source])
+        self.sink = np.concatenate([self.sink, sink])
+        self.numbered = np.concatenate([self.numbered, np.zeros(len(group), np.bool_)])
+
 
 def find_lanes(calls: AllCalls) -> Lanes:
     """The lane of every call."""

@@ -8,15 +8,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from commprof.analysis.all_calls import AllCalls, gather_calls
+from commprof.analysis.exchanges import EXCHANGE, find_exchanges
 from commprof.analysis.lanes import NO_LANE, Lanes, changes, find_lanes
 from commprof.analysis.model import Analysis, Note
-from commprof.analysis.pairing import Pairs, pair_calls
+from commprof.analysis.pairing import Pairs, pair_calls, steps_carried_on
 from commprof.intervals import Int64Array
 
 REASONS = ("window-edge", "rank-missing", "extra-call", "group-unknown", "ambiguous")
 _WINDOW_EDGE, _RANK_MISSING, _EXTRA_CALL, _GROUP_UNKNOWN, _AMBIGUOUS = range(len(REASONS))
 
 NO_MATCH = -1
+COLLECTIVE = -1
+"""Source and sink of a match that is no message."""
 UNKNOWN_MEMBERS = -1
 _LISTED = 200
 
@@ -39,7 +42,8 @@ class Matching:
 
     Per row of ``calls``: ``match`` (:data:`NO_MATCH`), ``reason`` (index into :data:`REASONS`, -1 where matched) and
     ``missing``, the members that no row speaks for (-1: unknown). Per match: ``group``, ``operation`` (of its first
-    row), ``source`` and ``sink`` of point-to-point calls, and ``absent``, members that the input lacks (-1: unknown).
+    row), ``source`` and ``sink`` of messages (``COLLECTIVE``: none, ``EXCHANGE``: several), and ``absent``, the
+    members that the input lacks (-1: unknown).
     """
 
     calls: AllCalls
@@ -70,9 +74,27 @@ def match_calls(analysis: Analysis) -> Matching:
     calls = gather_calls(analysis)
     lanes = find_lanes(calls)
     pairs = pair_calls(calls, lanes)
+    _join_batches(analysis, calls, lanes, pairs)
     found = _settle(analysis, calls, lanes, pairs)
     _notes(analysis, found, lanes, pairs)
     return found
+
+
+def _join_batches(analysis: Analysis, calls: AllCalls, lanes: Lanes, pairs: Pairs) -> None:
+    """Give batches of messages, and the single calls that they meet, lanes and keys of their own, in place."""
+    found = find_exchanges(analysis, calls, steps_carried_on(calls))
+    if found is None:
+        return
+    groups = sorted(set(found.group.values()))
+    base, key = len(lanes), int(pairs.key.max(initial=-1)) + 1
+    # Per group one lane for batches whose partners are all in the input, and one for the others.
+    lanes.append(np.repeat(groups, 2), np.tile([EXCHANGE, EXCHANGE], len(groups)), np.tile([0, 1], len(groups)))
+    for row in np.flatnonzero(found.component >= 0).tolist():
+        number = int(found.component[row])
+        lanes.lane[row] = base + 2 * groups.index(found.group[number]) + (number in found.missing)
+        pairs.key[row], pairs.ambiguous[row] = key + number, False
+    loose = np.flatnonzero(np.isin(found.component, list(found.broken)))
+    pairs.key[loose] = key + len(found.group) + np.arange(len(loose))
 
 
 @dataclass(slots=True, eq=False)
@@ -110,7 +132,7 @@ def _settle(analysis: Analysis, calls: AllCalls, lanes: Lanes, pairs: Pairs) -> 
     missing = np.where(lanes.lane == NO_LANE, UNKNOWN_MEMBERS, np.append(size, -1)[lanes.lane] - 1)
     missing[missing < 0] = UNKNOWN_MEMBERS
     lacking = np.where(size[found.lane] < 0, UNKNOWN_MEMBERS, size[found.lane] - found.present)
-    missing[found.rows] = lacking[of_row]
+    missing[found.rows] = np.where(lanes.source[found.lane] == EXCHANGE, absent, lacking)[of_row]
     return _numbered(analysis, calls, lanes, pairs, found, whole, absent, reason, missing)
 
 
@@ -150,6 +172,8 @@ def _members(analysis: Analysis, calls: AllCalls, lanes: Lanes) -> tuple[Int64Ar
     given = np.where(pair, ends, in_input[lanes.group])
     given = np.where(given < 0, seen, given)
     size = np.where(pair, 2, sizes[lanes.group])
+    batch = lanes.source == EXCHANGE
+    given, size = np.where(batch, 2 - lanes.sink, given), np.where(batch, 2, size)
     return given, np.where(size < given, np.where(size < 0, size, given), size)
 
 

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from commprof.analysis.all_calls import codes
+from commprof.analysis.exchanges import EXCHANGE, exchange_waits
 from commprof.analysis.matching import Matching
 from commprof.analysis.model import Analysis
 from commprof.analysis.segments import LEAST, MOST, largest, smallest, where_largest
@@ -91,6 +92,25 @@ def _name_late(
     times.last_by = np.where(told, np.where(full & (late >= 0), by, 0), times.last_by).astype(np.int8)
     longest = np.maximum(times.wait, 0)
     times.lead = np.where(told, np.where(full & (late >= 0), largest(longest, first), 0), times.lead)
+
+
+def batch_waits(
+    analysis: Analysis, found: Matching, times: MatchTimes, arrival: Int64Array, finish: Int64Array
+) -> None:
+    """Batches of messages: each waits for the last of its sources, where clocks can tell."""
+    calls, first = found.calls, found.first
+    for match in np.flatnonzero((found.source == EXCHANGE) & times.aligned).tolist():
+        low, high = int(first[match]), int(first[match + 1])
+        rows = found.rows[low:high]
+        wait, caused = exchange_waits(analysis, calls, rows, arrival[low:high], finish[low:high])
+        times.wait[low:high] = wait
+        overlap = int(finish[low:high].min() - arrival[low:high].max())
+        times.transfer[match] = overlap if overlap > 0 else UNKNOWN
+        times.bound[match] = found.absent[match] != 0
+        latest = int(caused.argmax())
+        if not times.bound[match] and caused[latest] > 0:
+            times.last[match], times.last_by[match] = calls.rank[rows[latest]], _BY_CLOCK
+            times.lead[match] = caused[latest]
 
 
 def uneven_waits(

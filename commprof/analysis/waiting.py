@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 from commprof.analysis.all_calls import codes
 from commprof.analysis.clocks import Clocks, synchronising
 from commprof.analysis.exposedwait import exposed_until
-from commprof.analysis.matching import NO_MATCH, Matching
+from commprof.analysis.matching import COLLECTIVE, NO_MATCH, Matching
 from commprof.analysis.model import Analysis
-from commprof.analysis.oneway import one_way_waits, uneven_waits
+from commprof.analysis.oneway import batch_waits, one_way_waits, uneven_waits
 from commprof.analysis.segments import any_of, largest, smallest, where_largest
 from commprof.intervals import Int64Array
 
@@ -77,8 +77,10 @@ def match_times(analysis: Analysis, found: Matching, clocks: Clocks) -> MatchTim
     """Waiting, transfer and the last to arrive of every match."""
     calls, rows, first = found.calls, found.rows, found.first
     rank, duration = calls.rank[rows], calls.duration[rows]
-    uneven = any_of(calls.unequal[rows] == 1, first) & (found.source < 0)
-    directed = (found.source >= 0) | np.isin(found.operation, codes("broadcast", "reduce", "gather", "scatter"))
+    uneven = any_of(calls.unequal[rows] == 1, first) & (found.source == COLLECTIVE)
+    directed = (found.source != COLLECTIVE) | np.isin(
+        found.operation, codes("broadcast", "reduce", "gather", "scatter")
+    )
     meets = synchronising(found)
     component = clocks.component[rank]
     aligned = (smallest(component, first) == largest(component, first)) & ~any_of(~clocks.joined[rank], first)
@@ -93,6 +95,7 @@ def match_times(analysis: Analysis, found: Matching, clocks: Clocks) -> MatchTim
     times.aligned, times.uneven, times.one_way = aligned, uneven, directed
     _name_last(times, found, rank, arrival, duration, meets & (found.absent == 0), uncertain)
     one_way_waits(found, times, arrival, finish)
+    batch_waits(analysis, found, times, arrival, finish)
     uneven_waits(analysis, found, times, arrival, uncertain)
     return times
 
