@@ -1,17 +1,21 @@
 """Finds what a training consists of: its modules, optimizers, meshes and pipelines, named by the user or not.
 
-Looks once, after the window, at every object that the garbage collector knows (about 0.1 us each).
+Looks once, before the window, at every object that the garbage collector knows (about 0.2 us each); so it
+finds other profilers too.
 """
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import sys
+import weakref
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import torch
+import torch.autograd.profiler as autograd_profiler
 from torch import nn
 
 
@@ -26,28 +30,37 @@ class Inventory:
     schedules: tuple[Any, ...] = ()
 
 
-@dataclass
-class _Found:
-    modules: list[nn.Module] = field(default_factory=list)
-    optimizers: list[Any] = field(default_factory=list)
-    meshes: list[Any] = field(default_factory=list)
-    stages: list[Any] = field(default_factory=list)
-    schedules: list[Any] = field(default_factory=list)
+class Sighting:
+    """What one look at all objects found, held by weak references: nothing lives longer for having been seen."""
+
+    def __init__(self) -> None:
+        self._seen: dict[str, list[weakref.ref[Any]]] = {}
+
+    def add(self, what: str, it: Any) -> None:
+        with contextlib.suppress(TypeError):
+            self._seen.setdefault(what, []).append(weakref.ref(it))
+
+    def living(self, what: str) -> list[Any]:
+        """Those that are still there, by kind: ``modules``, ``optimizers``, ``meshes``, ``stages``, ``profilers``, ..."""
+        return [it for it in (ref() for ref in self._seen.get(what, ())) if it is not None]
 
 
-def take_inventory(model: Any) -> Inventory:
+def take_inventory(model: Any, seen: Sighting | None = None) -> Inventory:
     """``model``: a module, several of them, or None; then the modules that an optimizer trains are looked for."""
-    found = _look_around()
-    modules = tuple(_given(model)) or tuple(("", module) for module in _trained_roots(found))
+    seen = look_around() if seen is None else seen
+    optimizers = seen.living("optimizers")
+    modules = tuple(_given(model)) or tuple(
+        ("", module) for module in _trained_roots(seen.living("modules"), optimizers)
+    )
     theirs = {id(parameter) for _, module in modules for parameter in module.parameters()}
     # What an earlier training left behind may not be collected yet.
-    alive = [it for it in found.optimizers if any(id(parameter) in theirs for parameter in parameters_of(it))]
+    alive = [it for it in optimizers if any(id(parameter) in theirs for parameter in parameters_of(it))]
     return Inventory(
         modules=modules,
-        optimizers=tuple(alive or found.optimizers),
-        meshes=tuple(found.meshes),
-        stages=tuple(found.stages),
-        schedules=tuple(found.schedules),
+        optimizers=tuple(alive or optimizers),
+        meshes=tuple(seen.living("meshes")),
+        stages=tuple(seen.living("stages")),
+        schedules=tuple(seen.living("schedules")),
     )
 
 
@@ -60,37 +73,39 @@ def _given(model: Any) -> Iterator[tuple[str, nn.Module]]:
         yield from ((str(index), part) for index, part in enumerate(model) if isinstance(part, nn.Module))
 
 
-def _look_around() -> _Found:
-    found = _Found()
+def look_around() -> Sighting:
+    """All objects of interest among those that the garbage collector knows."""
+    seen = Sighting()
     wanted = [
-        (nn.Module, found.modules),
-        (torch.optim.Optimizer, found.optimizers),
-        *_loaded("torch.distributed.device_mesh", "DeviceMesh", found.meshes),
-        *_loaded("torch.distributed.pipelining.stage", "_PipelineStageBase", found.stages),
-        *_loaded("torch.distributed.pipelining.schedules", "_PipelineSchedule", found.schedules),
+        (nn.Module, "modules"),
+        (torch.optim.Optimizer, "optimizers"),
+        (autograd_profiler.profile, "profilers"),
+        *_loaded("torch.distributed.device_mesh", "DeviceMesh", "meshes"),
+        *_loaded("torch.distributed.pipelining.stage", "_PipelineStageBase", "stages"),
+        *_loaded("torch.distributed.pipelining.schedules", "_PipelineSchedule", "schedules"),
     ]
     objects = gc.get_objects()
     # isinstance() would ask each object for its __class__, which a lazy proxy answers by doing its work.
     kinds = {
-        kind: next((keep for base, keep in wanted if issubclass(kind, base)), None) for kind in set(map(type, objects))
+        kind: next((what for base, what in wanted if issubclass(kind, base)), None) for kind in set(map(type, objects))
     }
-    kept = {kind: keep for kind, keep in kinds.items() if keep is not None}
+    kept = {kind: what for kind, what in kinds.items() if what is not None}
     for it in [it for it in objects if type(it) in kept]:
-        kept[type(it)].append(it)
-    return found
+        seen.add(kept[type(it)], it)
+    return seen
 
 
-def _loaded(module: str, name: str, keep: list[Any]) -> list[tuple[type, list[Any]]]:
+def _loaded(module: str, name: str, what: str) -> list[tuple[type, str]]:
     """The class, if the program has imported it: an object of it cannot exist else."""
     kind = getattr(sys.modules.get(module), name, None)
-    return [(kind, keep)] if isinstance(kind, type) else []
+    return [(kind, what)] if isinstance(kind, type) else []
 
 
-def _trained_roots(found: _Found) -> list[nn.Module]:
+def _trained_roots(modules: list[nn.Module], optimizers: list[Any]) -> list[nn.Module]:
     """Modules that are in no other module and hold a parameter of an optimizer."""
-    trained = {id(parameter) for optimizer in found.optimizers for parameter in parameters_of(optimizer)}
-    inside = {id(child) for module in found.modules for child in module.__dict__.get("_modules", {}).values()}
-    roots = [module for module in found.modules if "_modules" in module.__dict__ and id(module) not in inside]
+    trained = {id(parameter) for optimizer in optimizers for parameter in parameters_of(optimizer)}
+    inside = {id(child) for module in modules for child in module.__dict__.get("_modules", {}).values()}
+    roots = [module for module in modules if "_modules" in module.__dict__ and id(module) not in inside]
     return [root for root in roots if any(id(parameter) in trained for parameter in root.parameters())]
 
 

@@ -9,8 +9,7 @@ without us.
 
 from __future__ import annotations
 
-import gc
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch.autograd.profiler as autograd_profiler
@@ -25,14 +24,9 @@ def another_records() -> bool:
     return bool(getattr(autograd_profiler, "_is_profiler_enabled", False)) or _profiler_enabled()
 
 
-def another_warms_up() -> bool:
-    """Whether a profiler is prepared and not started; nothing tells of that but the object itself.
-
-    Looks at every object that the garbage collector knows: about 100 ms for a million of them, once.
-    """
-    kind = autograd_profiler.profile
-    found = [it for it in gc.get_objects() if type(it) is kind]
-    return any(getattr(it, "entered", False) and it.kineto_results is None for it in found)
+def another_warms_up(profilers: Iterable[Any]) -> bool:
+    """Whether one of all ``profilers`` there are is prepared and not started; nothing else tells of that."""
+    return any(getattr(it, "entered", False) and it.kineto_results is None for it in profilers)
 
 
 class RivalWatch:

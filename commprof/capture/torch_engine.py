@@ -20,7 +20,7 @@ from commprof.capture.engine import RunFacts, Whereabouts
 from commprof.capture.flight import flight_entries
 from commprof.capture.fsdp_units import describe_fsdp
 from commprof.capture.graph_notes import GraphNotes
-from commprof.capture.inventory import Inventory, take_inventory
+from commprof.capture.inventory import Inventory, Sighting, look_around, take_inventory
 from commprof.capture.layout import describe_meshes, describe_optimizers, describe_pipeline, describe_placements
 from commprof.capture.nvtx import NvtxRanges
 from commprof.capture.parameters import count_parameters
@@ -46,6 +46,7 @@ class TorchEngine:
         with contextlib.suppress(Exception):
             self._graphs.begin()
         self._clocks: ClockExchange | None = None
+        self._seen: Sighting | None = None
         self._profiler: _KinetoProfile | None = None
         self._recording = False
         self._finished = False
@@ -62,7 +63,7 @@ class TorchEngine:
     def facts(self, model: Any, start_ns: int, stop_ns: int) -> RunFacts:
         notes: list[str] = []
         cuda = torch.cuda.is_available()
-        found = _attempt(lambda: take_inventory(model), Inventory(), "model", notes)
+        found = _attempt(lambda: take_inventory(model, self._seen), Inventory(), "model", notes)
         return RunFacts(
             torch_version=str(torch.__version__),
             cuda_version=torch.version.cuda,
@@ -92,7 +93,8 @@ class TorchEngine:
             self._clocks.close()
 
     def occupied(self) -> bool:
-        return another_records() or another_warms_up()
+        self._seen = look_around()
+        return another_records() or another_warms_up(self._seen.living("profilers"))
 
     def prepare(self, on_rival: Callable[[], None]) -> None:
         activities = [ProfilerActivity.CPU]
