@@ -16,7 +16,7 @@ import numpy as np
 from commprof.analysis.passes import BackwardPass, last_launched, previous_call
 from commprof.analysis.phases import Phases
 from commprof.analysis.places import NOWHERE, CallPlaces
-from commprof.analysis.purposes import GRADIENTS, PARAMETERS
+from commprof.analysis.purposes import GRADIENTS, PARAMETERS, communicators
 from commprof.analysis.ranges import codes_of
 from commprof.analysis.scene import Scene
 from commprof.analysis.where_model import Bucket
@@ -69,8 +69,8 @@ def _candidates(scene: Scene, places: CallPlaces) -> Int64Array:
     """Reductions of gradients in groups that gather no parameters during the passes, and not launched by FSDP."""
     calls = scene.calls
     gathers = (places.purpose == PARAMETERS) & ((places.phase == 0) | (places.phase == 1))
-    sharded = np.unique(calls.group[gathers])
-    chosen = (places.purpose == GRADIENTS) & ~np.isin(calls.group, sharded) & (places.module == NOWHERE)
+    group = communicators(calls)
+    chosen = (places.purpose == GRADIENTS) & ~np.isin(group, np.unique(group[gathers])) & (places.module == NOWHERE)
     return np.flatnonzero(chosen & ~calls.fused)
 
 

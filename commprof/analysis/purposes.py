@@ -23,6 +23,8 @@ from commprof.analysis.phases import BACKWARD, FORWARD, OPTIMIZER
 from commprof.analysis.places import NOWHERE, PURPOSES
 from commprof.analysis.ranges import contained, find_ranges
 from commprof.analysis.scene import Scene
+from commprof.intervals import Int64Array
+from commprof.trace.model import Calls
 from commprof.trace.operations import OPERATIONS
 
 GRADIENTS, PARAMETERS, ACTIVATIONS, BUFFERS, CONTROL, POINT_TO_POINT = range(len(PURPOSES))
@@ -98,6 +100,15 @@ def _small(scene: Scene) -> Bools:
 
 def _of_groups(scene: Scene, evidence: Bools) -> Bools:
     """All calls of the groups that have a call with the evidence."""
-    group = scene.calls.group
+    group = communicators(scene.calls)
     found: Bools = np.isin(group, np.unique(group[evidence]))
     return found
+
+
+def communicators(calls: Calls) -> Int64Array:
+    """A number per call, equal for calls of one group; where no group is named, each stream stands for one: until
+    PyTorch 2.8 every communicator had a stream of its own."""
+    named = np.array([*(facts.name is not None for facts in calls.groups), False])
+    stream = np.where(named[calls.group], -1, calls.stream)
+    _, number = np.unique(np.stack([calls.group.astype(np.int64), stream]), axis=1, return_inverse=True)
+    return number.reshape(-1).astype(np.int64)
