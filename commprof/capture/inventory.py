@@ -41,7 +41,7 @@ class Sighting:
             self._seen.setdefault(what, []).append(weakref.ref(it))
 
     def living(self, what: str) -> list[Any]:
-        """Those that are still there, by kind: ``modules``, ``optimizers``, ``meshes``, ``stages``, ``profilers``, ..."""
+        """Those of a kind that are still there: ``modules``, ``optimizers``, ``meshes``, ``profilers`` and so on."""
         return [it for it in (ref() for ref in self._seen.get(what, ())) if it is not None]
 
 

@@ -54,7 +54,8 @@ def worker_environment(rank: int, ranks: int, environ: Mapping[str, str] = os.en
     As torchrun sets it, one thread per process, gloo on the loopback interface.
     """
     environment = dict(environ)
-    environment.update(RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=str(ranks), OMP_NUM_THREADS="1")
+    told = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": ranks, "LOCAL_WORLD_SIZE": ranks, "OMP_NUM_THREADS": 1}
+    environment.update({name: str(value) for name, value in told.items()})
     if sys.platform.startswith("linux"):
         # All ranks are on this machine; without it gloo needs a host name that resolves.
         environment.setdefault("GLOO_SOCKET_IFNAME", "lo")
