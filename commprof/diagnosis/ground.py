@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from commprof.analysis.host_delays import DELAYS
 from commprof.analysis.model import Analysis, DeviceAnalysis, RankAnalysis
 from commprof.analysis.places import CAUSES, FLAGS, NOWHERE, PHASES, PURPOSES
+from commprof.analysis.slow_links import Intermittent, SlowLink, intermittent, slow_links
 from commprof.analysis.steps import Unit, units
 from commprof.analysis.waiting import CallWaits
 from commprof.analysis.where_model import IdleTime
@@ -106,6 +107,8 @@ class Ground:
     idle: Idle
     copies: Int64Array
     """Exposed copies of every reference step."""
+    slow_links: list[SlowLink]
+    intermittent: list[Intermittent]
 
     @property
     def duration(self) -> int:
@@ -204,7 +207,7 @@ def lay_ground(analysis: Analysis, limits: Thresholds = DEFAULTS) -> Ground | No
         return None
     exposed = _exposed(analysis, steps)
     copies = np.array([step.total("exposed_copy") for step in steps], np.int64)
-    return Ground(analysis, limits, steps, exposed, _idle(steps), copies)
+    return Ground(analysis, limits, steps, exposed, _idle(steps), copies, slow_links(analysis), intermittent(analysis))
 
 
 def reference_steps(analysis: Analysis) -> list[ReferenceStep]:

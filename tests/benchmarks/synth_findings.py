@@ -65,7 +65,7 @@ def draw(seed: int, kind: str) -> tuple[Scenario, str]:
     """Scenario ``seed``: programs and regimes in turn, every second with the real model; ``kind``: one, none or two."""
     regime = REGIMES[seed // 3 % 3]
     scenario = random_scenario(
-        seed, program=PROGRAM_NAMES[seed % len(PROGRAM_NAMES)], regime=regime, real=seed % 2 == 1, steps=4
+        seed, program=PROGRAM_NAMES[seed % len(PROGRAM_NAMES)], regime=regime, real=seed % 2 == 1, steps=6
     )
     kinds = possible_faults(scenario)
     if kind == "none":
@@ -81,8 +81,20 @@ def draw(seed: int, kind: str) -> tuple[Scenario, str]:
 def examine(scenario: Scenario, seed: int, folder: Path, *, causes: bool) -> tuple[Diagnosis, Any, dict[str, Any]]:
     """Simulate, analyse and judge."""
     written = write_run(scenario, folder, seed=seed, causes=causes, calls=False)
-    analysis = commprof.analyze(written.folder, jobs=1)
+    analysis = commprof.analyze(written.folder, jobs=1, hardware=str(_machine(scenario, folder)))
     return commprof.diagnose(analysis), analysis, json.loads(written.truth.read_text())
+
+
+def _machine(scenario: Scenario, folder: Path) -> Path:
+    """What a user would say of the machine: the rates of its links."""
+    cluster = scenario.cluster
+    path = folder.parent / f"{folder.name}-machine.json"
+    rates = {
+        "name": "simulated", "source": "the scenario", "link_gbps": cluster.nvlink.bytes_per_s / 1e9,
+        "nic_gbps": cluster.nic.bytes_per_s / 1e9, "nics": cluster.nics_per_host, "gpus": cluster.gpus_per_host,
+    }  # fmt: skip
+    path.write_text(json.dumps(rates), encoding="utf-8")
+    return path
 
 
 def run_one(seed: int, kind: str) -> Outcome:

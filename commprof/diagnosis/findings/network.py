@@ -6,7 +6,9 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from commprof.analysis.slow_links import OUTLIER, SLOWER
 from commprof.diagnosis.findings.case import Case, of_rest, ranks_of, steps_of
+from commprof.diagnosis.findings.straggler import late_by_transfer, late_ranks
 from commprof.diagnosis.ground import Ground
 from commprof.diagnosis.model import Evidence, Threshold
 from commprof.trace.operations import OPERATIONS
@@ -54,17 +56,22 @@ def low_bandwidth(ground: Ground) -> Iterator[Case]:
 
 
 def slow_link(ground: Ground) -> Iterator[Case]:
-    """One group is slower than its siblings, with nobody late."""
-    for row in ground.known("slow_links"):
-        rows = np.isin(ground.exposed.group, [row.group])
-        if row.operation is not None:
-            rows &= ground.exposed.operation == OPERATIONS.index(row.operation)
-        if not rows.any():
+    """One group is slower than its siblings, whoever comes late."""
+    for row in ground.slow_links:
+        rows = (ground.exposed.group == row.group) & (ground.exposed.operation == row.operation)
+        claim = of_rest(ground, rows, 1 - 1 / row.factor)
+        # Others wait for the ranks that the slow group holds up.
+        held = np.isin(late_ranks(ground), sorted(late_by_transfer(ground) & set(row.ranks)))
+        claim.wait = np.where(held, ground.exposed.wait, 0)
+        if not (claim.wait.any() or (claim.rest is not None and claim.rest.any())):
             continue
+        operation = OPERATIONS[row.operation].replace("_", "-")
         yield Case(
             "slow-link",
-            f"The link or adapter of one group is slow: {row.factor:.1f} times the transfer time of its siblings",
-            of_rest(ground, rows, 1 - 1 / row.factor),
+            f"The link or adapter of one group is slow: its {operation} takes {row.factor:.1f} times as long as that "
+            "of "
+            "its siblings",
+            claim,
             (
                 "Look at links and adapters of these ranks (nvidia-smi nvlink -s, ibstat, ethtool: width, speed, error "
                 "and "
@@ -72,23 +79,30 @@ def slow_link(ground: Ground) -> Iterator[Case]:
                 "along.",
             ),
             (
-                Evidence("transfer against siblings", round(row.factor, 3), "times as long"),
-                *(Evidence("seen", text, "") for text in list(row.evidence)[:3]),
+                Evidence("transfer against its siblings", round(row.factor, 3), "times as long"),
+                Evidence("groups of the same kind", row.siblings, "groups"),
+                Evidence("calls", row.calls, "calls"),
             ),
-            ranks=tuple(row.ranks), steps=steps_of(ground, rows), group_id=row.group, calls=ground.calls_in(rows),
+            ranks=tuple(row.ranks), steps=steps_of(ground, rows | held), group_id=row.group,
+            calls=ground.calls_in(rows | held),
+            threshold=Threshold(SLOWER, "times as long", "default: more than the spread of healthy links"),
         )  # fmt: skip
 
 
 def network_intermittent(ground: Ground) -> Iterator[Case]:
-    """The same messages take much longer in some steps than in others."""
-    for row in ground.known("intermittent"):
-        rows = np.isin(ground.exposed.match, list(row.matches))
+    """The same messages take much longer now and then."""
+    for row in ground.intermittent:
+        factor = dict(zip(row.matches.tolist(), row.factors.tolist(), strict=True))
+        share = np.array([1 - 1 / factor.get(match, 1.0) for match in ground.exposed.match.tolist()])
+        rows = share > 0
         if not rows.any():
             continue
+        operation = OPERATIONS[row.operation].replace("_", "-")
         yield Case(
             "network-intermittent",
-            f"The network is slow now and then: single calls take {row.factor:.1f} times as long as the others",
-            of_rest(ground, rows, 1 - 1 / row.factor),
+            f"The network is slow now and then: {len(row.matches)} of {row.calls} {operation} calls take up to "
+            f"{float(row.factors.max()):.0f} times as long as most",
+            of_rest(ground, rows, share),
             (
                 "Look for what shares the network at those times (checkpoints, other jobs, congestion), for flapping "
                 "links "
@@ -96,7 +110,8 @@ def network_intermittent(ground: Ground) -> Iterator[Case]:
             ),
             (
                 Evidence("slow calls", len(row.matches), "calls"),
-                Evidence("against the median", round(row.factor, 3), "times as long"),
+                Evidence("median of them against most", round(float(np.median(row.factors)), 3), "times as long"),
             ),
             ranks=tuple(row.ranks), steps=steps_of(ground, rows), group_id=row.group, calls=ground.calls_in(rows),
+            threshold=Threshold(OUTLIER, "times as long", "default: twice what is usual"),
         )  # fmt: skip

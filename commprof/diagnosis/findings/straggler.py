@@ -51,8 +51,11 @@ def straggler(ground: Ground) -> Iterator[Case]:
     rows = sorted(ground.known("stragglers"), key=lambda row: -row.charged_per_step)
     if not rows:
         return
-    late = _root_of(ground)
+    late = late_ranks(ground)
+    links = late_by_transfer(ground)
     for row in rows:
+        if links.intersection(row.members):
+            continue
         mine = (late >= 0) if row.kind == "rotating" else np.isin(late, row.members)
         if not (mine & (ground.exposed.wait > 0)).any():
             continue
@@ -72,7 +75,14 @@ def straggler(ground: Ground) -> Iterator[Case]:
         )  # fmt: skip
 
 
-def _root_of(ground: Ground) -> Int64Array:
+def late_by_transfer(ground: Ground) -> set[int]:
+    """Late ranks whose own transfers are the cause and whose group has a slow link: the link is named instead."""
+    slow = {rank for link in ground.slow_links for rank in link.ranks}
+    late = [row for row in ground.known("stragglers") if row.cause == "communication"]
+    return {rank for row in late for rank in row.members if rank in slow}
+
+
+def late_ranks(ground: Ground) -> Int64Array:
     """For every exposed row the rank with which the lateness that it waited for began, -1 where nobody is charged."""
     root = roots(ground.analysis)
     if root is None:
