@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from commprof.report.causes import role_name
+from commprof.report.charts.accounting import brief
 from commprof.report.charts.exposure import exposure
 from commprof.report.charts.findings import CONFIDENCE
 from commprof.report.charts.stragglers import stragglers
@@ -17,6 +18,7 @@ Json = dict[str, Any]
 MOST_FINDINGS = 3
 MOST_CAUSES = 4
 MOST_LATE = 2
+MOST_ALIKE = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +100,7 @@ def top_findings(report: Json, most: int = MOST_FINDINGS) -> list[Advice]:
             format_ns(row["recoverable_ns"] if row["recoverable_ns"] is not None else row["charged_ns"]),
             share_of(row["share_of_step"], base),
             clean(row["title"], 240),
-            clean(row["advice"][0], 400) if row["advice"] else None,
+            brief(row["advice"][0]) if row["advice"] else None,
             CONFIDENCE.get(row["confidence"], clean(row["confidence"], 20)),
         )
         for number, row in rows[:most]
@@ -120,13 +122,13 @@ def late(report: Json, most: int = MOST_LATE) -> list[Json]:
 
 
 def telling_ranks(report: Json, most: int) -> tuple[list[Json], str | None]:
-    """Rows of ranks to print, and a line if that is not all: of many, those with the least and the most
-    communication, since the rank that the others wait for waits least itself."""
+    """Rows of ranks to print, and a line if that is not all: of more than ``most``, the two with the least and the
+    two with the most communication, since the rank that the others wait for waits least itself."""
     rows = [row for row in report["ranks"] if row["mean"]]
     if len(rows) <= most:
         return rows, None
     order = sorted(rows, key=lambda row: (row["mean"]["comm_ns"], row["rank"]))
-    half = most // 2
+    half = 2
     kept = {id(row) for row in (*order[:half], *order[-half:])}
     return (
         [row for row in rows if id(row) in kept],
@@ -148,12 +150,22 @@ def group_name(rows: list[Json]) -> str:
     """``default_pg, data parallel``; of several groups how many."""
     name = rows[0]["description"] or rows[0]["group"]
     role = role_name(rows[0].get("role"))
-    words = [clean(name, 40)] if name and (len(rows) == 1 or rows[0]["description"]) else []
-    words += [role] if role else []
-    text = ", ".join(words) or "unknown"
-    return f"{text} ({len(rows)} groups)" if len(rows) > 1 else text
+    if len(rows) > 1:
+        return f"{role or clean(name or 'unknown', 40)} ({len(rows)} groups)"
+    words = [clean(name, 40)] if name else []
+    return ", ".join([*words, role] if role else words) or "unknown"
 
 
 def notes(report: Json) -> list[str]:
-    """Notes that speak of this run."""
-    return [note["message"] for note in report["notes"] if note["code"] != "not-built"]
+    """Notes that speak of this run; of many of one kind, such as one per rank, the first and how many more."""
+    kinds: dict[str, list[str]] = {}
+    for note in report["notes"]:
+        if note["code"] != "not-built":
+            kinds.setdefault(note["code"], []).append(note["message"])
+    lines = []
+    for messages in kinds.values():
+        if len(messages) <= MOST_ALIKE:
+            lines += messages
+        else:
+            lines.append(f"{messages[0]} (and {len(messages) - 1:,} more notes of this kind)")
+    return lines

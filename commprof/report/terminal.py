@@ -15,7 +15,7 @@ from commprof.units import format_bytes, format_gbps, format_ns, format_share
 
 _MOST_RANKS = 8
 _MOST_GROUPS = 5
-_MOST_NOTES = 6
+_MOST_NOTES = 4
 
 
 def print_summary(view: dict[str, Any], console: Console) -> None:
@@ -32,7 +32,8 @@ def print_summary(view: dict[str, Any], console: Console) -> None:
     if found:
         _print_findings(report, found, console)
     _print_late(report, console)
-    for table in (_cause_table(report), _rank_table(report), _group_table(report)):
+    _print_causes(report, console)
+    for table in (_rank_table(report), _group_table(report)):
         if table is not None:
             console.print()
             console.print(table)
@@ -88,18 +89,19 @@ def _print_late(report: dict[str, Any], console: Console) -> None:
         console.print(Text(text))
 
 
-def _cause_table(report: dict[str, Any]) -> Table | None:
+def _print_causes(report: dict[str, Any], console: Console) -> None:
+    """Cause, time, and as much of the meaning as fits in the line."""
     rows = summary.causes(report)
     if not rows:
-        return None
-    table = _table(f"Why communication is exposed: mean over ranks, {summary.per_what(report)}")
-    table.show_header = False
-    table.add_column(no_wrap=True)
-    table.add_column(justify="right", no_wrap=True)
-    table.add_column()
+        return
+    console.print()
+    console.print(Text(f"Why communication is exposed: mean over ranks, {summary.per_what(report)}", style="italic"))
+    names, times = (max(len(row[key]) for row in rows) for key in ("name", "exposed"))
     for row in rows:
-        table.add_row(row["name"], row["exposed"], Text(row["meaning"] or "", style="dim"))
-    return table
+        line = Text(f"{row['name']:<{names}} {row['exposed']:>{times}} ")
+        line.append(row["meaning"] or "", style="dim")
+        line.truncate(console.width, overflow="ellipsis")
+        console.print(line)
 
 
 def _rank_table(report: dict[str, Any]) -> Table | None:

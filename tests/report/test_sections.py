@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import io
 from typing import Any
 
 import pytest
+from rich.console import Console
 
+from commprof.report import summary
 from commprof.report.charts import (
     accounting,
     appendix,
@@ -15,6 +18,7 @@ from commprof.report.charts import (
     groups,
     idle,
     pipeline,
+    quality,
     stragglers,
     strategy,
     tracks,
@@ -23,6 +27,7 @@ from commprof.report.charts import (
     waiting,
 )
 from commprof.report.html import render_html
+from commprof.report.terminal import print_summary
 from tests.report import sample_parts, sample_view
 from tests.report.test_html import Page
 
@@ -336,6 +341,40 @@ def test_the_bubble_stands_beside_the_ideal(report: Json) -> None:
     assert found is not None
     assert (found["ideal"], [row["share"] for row in found["rows"]]) == ("0.273", ["0.290", "0.300", "0.310", "0.320"])
     assert found["boundary"] == "4 × 2048 × 4096"
+
+
+def test_many_notes_of_one_kind_share_a_line(report: Json) -> None:
+    report["notes"] = [{"code": "truncated", "message": f"rank {i} is cut."} for i in range(9)]
+
+    shown = quality.quality(report)["notes"]
+
+    assert len(shown) == 4
+    assert shown[3]["message"] == "rank 3 is cut. And 5 more notes of this kind; all of them in the JSON."
+    assert summary.notes(report) == ["rank 0 is cut. (and 8 more notes of this kind)"]
+
+
+def test_the_terminal_tells_the_story_in_about_forty_lines(view: Json) -> None:
+    console = Console(width=100, file=io.StringIO(), force_terminal=False)
+
+    print_summary(view, console)
+
+    shown = console.file.getvalue()  # type: ignore[attr-defined]
+    assert len(shown.splitlines()) <= 40
+    for words in ("What costs time per step", "3.90 ms", "bucket_cap_mb=12", "waiting for a peer", "Late in most steps",
+                  "data parallel", "21.4 GB/s"):  # fmt: skip
+        assert words in shown
+
+
+def test_of_many_ranks_the_terminal_shows_those_with_least_and_most_communication() -> None:
+    report = sample_view.many_ranks_view(64)["report"]
+
+    rows, rule = summary.telling_ranks(report, 8)
+
+    # Communication lasts from `late - 50` to 900 us, late = 400 + 37 * rank modulo 300.
+    late = {rank: (rank * 37) % 300 for rank in range(64)}
+    order = sorted(range(64), key=lambda rank: (-late[rank], rank))
+    assert [row["rank"] for row in rows] == sorted([*order[:2], *order[-2:]])
+    assert rule == "the 2 with the least and the 2 with the most communication of 64; the report has all"
 
 
 def test_limits_show_what_was_found() -> None:

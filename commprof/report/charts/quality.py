@@ -8,6 +8,7 @@ from commprof.units import format_bytes, format_ns
 MOST_FILES = 100
 FILES_SHOWN_AT_ONCE = 12
 MOST_NOTES = 60
+MOST_ALIKE = 4
 MOST_NAMES = 20
 
 _RANK_SOURCES = {
@@ -22,9 +23,10 @@ def quality(report: Json) -> Json:
     """Everything of the section "Notes and data quality"."""
     run = report["input"]
     files = run["files"]
+    notes = _notes(report["notes"])
     return {
-        "notes": [_note(note) for note in report["notes"][:MOST_NOTES]],
-        "notes_total": len(report["notes"]),
+        "notes": notes[:MOST_NOTES],
+        "notes_total": len(notes),
         "files": [_file(file) for file in sorted(files, key=_is_sound)[:MOST_FILES]],
         "files_total": len(files),
         "files_summary": _summary(files),
@@ -52,8 +54,22 @@ def _summary(files: list[Json]) -> str:
     return ", ".join(parts) + (f", {cut:,} truncated" if cut else "")
 
 
-def _note(note: Json) -> Json:
-    return {"code": clean(note["code"], 40), "message": clean(note["message"], 600)}
+def _notes(notes: list[Json]) -> list[Json]:
+    """Notes in their order; of many of one kind, such as one per rank, the first few and how many more."""
+    count_of: dict[str, int] = {}
+    for note in notes:
+        count_of[note["code"]] = count_of.get(note["code"], 0) + 1
+    shown: dict[str, int] = {}
+    out = []
+    for note in notes:
+        code = note["code"]
+        shown[code] = shown.get(code, 0) + 1
+        if shown[code] > MOST_ALIKE:
+            continue
+        last = shown[code] == MOST_ALIKE and count_of[code] > MOST_ALIKE
+        more = f" And {count_of[code] - MOST_ALIKE:,} more notes of this kind; all of them in the JSON." if last else ""
+        out.append({"code": clean(code, 40), "message": clean(note["message"], 600) + more})
+    return out
 
 
 def _file(file: Json) -> Json:
