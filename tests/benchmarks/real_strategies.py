@@ -18,6 +18,7 @@ import io
 import json
 import os
 import platform
+import shutil
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -111,6 +112,7 @@ class Outcome:
 def observe(case: Case, folder: Path) -> Outcome:
     """Run, unless the capture is there already, analyse, compare."""
     if not all(Path(f"{folder}.calls-{rank}.json").exists() for rank in range(case.ranks)):
+        shutil.rmtree(folder, ignore_errors=True)  # an earlier attempt may have been ended before its record
         command = ["-m", "tests.capture.jobs.recorded", *case.command]
         launch([*command, "--out", str(folder), "--rendezvous", "{rendezvous}"], case.ranks, timeout_s=300)
     silent, target = io.StringIO(), Path(f"{folder}.json")
