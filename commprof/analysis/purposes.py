@@ -52,16 +52,17 @@ def purposes_of(scene: Scene, phase: NDArray[np.int8], modules: Modules) -> NDAr
     is_a = {name: calls.operation == code for code, name in enumerate(OPERATIONS)}
     reduction = np.logical_or.reduce([is_a[name] for name in _REDUCTIONS])
     gather = is_a["all_gather"]
+    group = communicators(calls)
     by_gradient, by_other = _launching_nodes(scene)
     scalar = (calls.size_bytes >= 0) & (calls.size_bytes < _SCALAR_BYTES)
-    by_gradient &= ~(scalar & _of_groups(scene, by_gradient & ~scalar))
+    by_gradient &= ~(scalar & _of_groups(group, by_gradient & ~scalar))
     small = _small(scene) & ~by_gradient
     known = phase != NOWHERE
     forward, backward = phase == FORWARD, phase == BACKWARD
     # A group whose collectives in the forward pass are more than gathers moves activations.
     mixes = forward & ~small & (is_a["all_reduce"] | is_a["reduce_scatter"]) & ~modules.sharded
-    activates = _of_groups(scene, mixes)
-    scatters = _of_groups(scene, is_a["reduce_scatter"] & backward & ~by_other)
+    activates = _of_groups(group, mixes)
+    scatters = _of_groups(group, is_a["reduce_scatter"] & backward & ~by_other)
     reduces = reduction & ~small & (backward | ~known | (phase == OPTIMIZER))
     out[reduces & ~activates & ~by_other] = GRADIENTS
     out[reduces & (activates | by_other)] = ACTIVATIONS
@@ -98,9 +99,8 @@ def _small(scene: Scene) -> Bools:
     return ((calls.size_bytes >= 0) & (calls.size_bytes < SMALL_BYTES)) | np.isin(calls.dtype, whole)
 
 
-def _of_groups(scene: Scene, evidence: Bools) -> Bools:
+def _of_groups(group: Int64Array, evidence: Bools) -> Bools:
     """All calls of the groups that have a call with the evidence."""
-    group = communicators(scene.calls)
     found: Bools = np.isin(group, np.unique(group[evidence]))
     return found
 
@@ -109,6 +109,9 @@ def communicators(calls: Calls) -> Int64Array:
     """A number per call, equal for calls of one group; where no group is named, each stream stands for one: until
     PyTorch 2.8 every communicator had a stream of its own."""
     named = np.array([*(facts.name is not None for facts in calls.groups), False])
-    stream = np.where(named[calls.group], -1, calls.stream)
-    _, number = np.unique(np.stack([calls.group.astype(np.int64), stream]), axis=1, return_inverse=True)
-    return number.reshape(-1).astype(np.int64)
+    if not len(calls):
+        return np.empty(0, np.int64)
+    stream = np.where(named[calls.group], np.int64(-1), calls.stream)
+    low = int(stream.min())
+    number: Int64Array = (calls.group.astype(np.int64) + 1) * (int(stream.max()) - low + 1) + (stream - low)
+    return number

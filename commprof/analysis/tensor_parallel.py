@@ -12,7 +12,7 @@ import numpy as np
 
 from commprof.analysis.model import Analysis, RankAnalysis
 from commprof.analysis.phases import BACKWARD, FORWARD
-from commprof.analysis.places import CAUSES, PHASES, cause_sums
+from commprof.analysis.places import CAUSES, PHASES
 from commprof.analysis.purposes import ACTIVATIONS
 from commprof.intervals import Int64Array
 from commprof.trace.operations import OPERATIONS
@@ -42,29 +42,52 @@ class TensorPair:
 def find_tensor_pairs(analysis: Analysis) -> list[TensorPair]:
     """The pairs of every group that is tensor parallel, by group, pass and block."""
     chosen = {group for group, role in enumerate(analysis.roles) if role.name == "tp"}
-    sums: dict[tuple[int, int, int], list[int]] = {}
-    operations: dict[tuple[int, int, int], tuple[str, ...]] = {}
+    parts: list[Int64Array] = []
     for rank, groups in zip(analysis.ranks, analysis.group_of, strict=True):
-        local = [index for index, group in enumerate(groups) if group in chosen]
-        rows, block = _blocks(rank, local)
-        if not len(rows):
-            continue
-        structural = cause_sums(rank.causes, rank.shares.pieces, rank.shares.pieces.call, len(rank.calls))[
-            :, _STRUCTURAL
-        ]
-        calls, exposed = rank.calls, rank.shares.exposed
-        for row, index in zip(rows.tolist(), block.tolist(), strict=True):
-            key = (groups[int(calls.group[row])], int(rank.places.phase[row]), index)
-            entry = sums.setdefault(key, [0, 0, 0, 0])
-            name = OPERATIONS[int(calls.operation[row])]
-            values = (name != "all_gather", int(calls.duration[row]), int(exposed[row]), int(structural[row]))
-            sums[key] = [old + new for old, new in zip(entry, values, strict=True)]
-            if name not in operations.setdefault(key, ()):
-                operations[key] = (*operations[key], name)
+        rows, block = _blocks(rank, [index for index, group in enumerate(groups) if group in chosen])
+        if len(rows):
+            parts.append(_facts(rank, np.array(groups, np.int64), rows, block))
+    if not parts:
+        return []
+    facts = np.concatenate(parts, axis=1)
+    group, phase, block = facts[:3]
+    blocks = int(block.max()) + 1
+    key, place = np.unique((group * len(PHASES) + phase) * blocks + block, return_inverse=True)
+    sums = np.zeros((4, len(key)), np.int64)
+    for row in range(4):
+        np.add.at(sums[row], place, facts[4 + row])
+    used = np.zeros((len(key), len(OPERATIONS)), np.bool_)
+    used[place, facts[3]] = True
     return [
-        TensorPair(group, PHASES[phase], index, operations[group, phase, index], *values)
-        for (group, phase, index), values in sorted(sums.items())
+        TensorPair(
+            number // blocks // len(PHASES),
+            PHASES[number // blocks % len(PHASES)],
+            number % blocks,
+            tuple(OPERATIONS[code] for code in np.flatnonzero(used[index]).tolist()),
+            *sums[:, index].tolist(),
+        )
+        for index, number in enumerate(key.tolist())
     ]
+
+
+def _facts(rank: RankAnalysis, groups: Int64Array, rows: Int64Array, block: Int64Array) -> Int64Array:
+    """One column per call: group, phase, block, operation; then whether it closes a block, and its nanoseconds."""
+    calls, pieces = rank.calls, rank.shares.pieces
+    rest = pieces.ns - rank.causes.host - rank.causes.wait
+    structural = np.zeros(len(calls), np.int64)
+    np.add.at(structural, pieces.call, np.where(rank.causes.cause == _STRUCTURAL, rest, 0))
+    return np.stack(
+        [
+            groups[calls.group[rows]],
+            rank.places.phase[rows].astype(np.int64),
+            block,
+            calls.operation[rows].astype(np.int64),
+            (calls.operation[rows] != _GATHER).astype(np.int64),
+            calls.duration[rows],
+            rank.shares.exposed[rows],
+            structural[rows],
+        ]
+    )
 
 
 def _blocks(rank: RankAnalysis, groups: list[int]) -> tuple[Int64Array, Int64Array]:
