@@ -53,10 +53,12 @@ def _screenshot(page: Path, picture: Path) -> None:
     options = webdriver.ChromeOptions()
     options.binary_location = chromium
     with tempfile.TemporaryDirectory() as profile:
-        for argument in (*CHROMIUM, f"--user-data-dir={profile}", "--window-size=1280,860"):
+        for argument in (*CHROMIUM, f"--user-data-dir={profile}"):
             options.add_argument(argument)
         browser = webdriver.Chrome(options=options, service=Service(driver))
         try:
+            size = {"width": 1280, "height": 900, "deviceScaleFactor": 1, "mobile": False}
+            browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
             browser.get(page.as_uri())
             time.sleep(3)
             browser.save_screenshot(str(picture))

@@ -170,7 +170,7 @@ def test_c209_without_step_marks_nothing_is_called_per_step() -> None:
     assert "600 µs" in shown.text
     assert "60.0 % of window" in shown.text
     assert "30.0 % of window" in shown.text
-    assert "100 µs of it hides communication: 25.0 % of communication time" in shown.text
+    assert "100 µs of it hide 25.0 % of communication time" in shown.text
     assert not re.search(r"\bsteps?\b(?! marks)", about_this_run), re.findall(r".*\bsteps?\b.*", about_this_run)
 
 

@@ -33,7 +33,7 @@ def segments(report: Json, base: str) -> Json | None:
             for kind, ns in _kinds(part)
             if ns
         ),
-        key=lambda part: (_KINDS.index(part["kind"]), part["finding"] is None, -part["ns"]),
+        key=lambda part: (_KINDS.index(part["kind"]), part["finding"] is None, part["finding"] or 0),
     )
     drawn = []
     for part in parts:

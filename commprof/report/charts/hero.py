@@ -136,7 +136,7 @@ def _parts(
     hidden = None
     if overlap:
         share = share_of(overlap / (overlap + exposed), COMM)
-        hidden = f"{format_ns(round(overlap))} of it hides communication: {share}"
+        hidden = f"{format_ns(round(overlap))} of it hide {share}"
     rows = [
         ("compute", "Compute", compute, hidden),
         ("exposed", "Exposed communication", exposed, "includes queueing and waiting" if cpu else None),
