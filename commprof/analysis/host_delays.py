@@ -87,7 +87,7 @@ def _parts(
 ) -> list[IntervalSet]:
     """Host-bound instants of each reason; an aftermath goes first."""
     start, end, habit = _aftermath(host, syncs, blocking, work)
-    # The thread of the next launch may wait for another one, which waits for the device: the loop for the backward pass.
+    # The thread of the next launch may wait for another one that waits for the device: the loop for the backward pass.
     waited, synchronised = (
         (union(start[mine], end[mine]) | during) & host
         for mine, during in zip((habit, ~habit), _waits(syncs, blocking), strict=True)

@@ -24,6 +24,7 @@ from commprof.synth import Scenario, write_run
 from commprof.synth.sampling import PROGRAM_NAMES, REGIMES, possible_faults, random_fault, random_scenario
 
 RECORD = Path(__file__).parents[2] / "reports" / "records" / "synth-findings.md"
+_SMALLEST = 0.02
 ACCUSING = {
     "straggler", "slow-link", "low-bandwidth", "network-intermittent", "input-bound", "tp-across-hosts",
     "blocking-wait", "ddp-no-overlap", "bucket-too-large", "compiled-backward", "reduction-alternates",
@@ -46,14 +47,17 @@ class Outcome:
     lost_ns: int = 0
     overlap_cost_ns: int = 0
     verdict: str = ""
+    before: dict[str, int] = field(default_factory=dict)
+    """What the findings of the same run without its faults promise, by id."""
 
     def gain(self, kind: str) -> int:
         """What the step loses when the fault goes, nanoseconds."""
         return round(self.cost[kind] * self.step_ns)
 
     def promise(self, kind: str) -> int:
-        """What the findings of a fault promise to give back."""
-        return sum(f.recoverable_ns or 0 for f in self.found if f.id in self.expected[kind])
+        """What the findings of a fault promise to give back, beyond what they promise without it."""
+        now = sum(f.recoverable_ns or 0 for f in self.found if f.id in self.expected[kind])
+        return max(0, now - sum(self.before.get(name, 0) for name in self.expected[kind]))
 
     def place(self, kind: str) -> int | None:
         """Place of the first finding of a fault among those that are not in the program, from 1."""
@@ -123,10 +127,11 @@ def run_one(seed: int, kind: str) -> Outcome:
         # An artefact of the recording is named and costs the run nothing, so it is always of severity info.
         named += [f for f in out.found if f.id in wanted and (f.structural or f.id == "profiler-start")]
         named.sort(key=lambda f: out.found.index(f))
-        if named and named[0].id not in wanted:
+        if max(out.cost.values()) >= _SMALLEST:
             plain, _, _ = examine(scenario.without(*out.cost), seed, Path(folder) / "plain", causes=False)
-            before = {f.id: f.charged_ns or 0 for f in plain.findings}
-            named = [f for f in named if f.id in wanted or before.get(f.id, -1) < (f.charged_ns or 0) / 2]
+            for f in plain.findings:
+                out.before[f.id] = out.before.get(f.id, 0) + (f.recoverable_ns or 0)
+            named = [f for f in named if f.id in wanted or out.before.get(f.id, 0) < (f.recoverable_ns or 0) / 2]
         out.ranked = [f.id for f in named]
     return out
 
@@ -223,18 +228,20 @@ def main() -> int:
 
 def _tell(outcome: Outcome, kind: str) -> None:
     """A line for every scenario that did not come out as it should."""
-    bad = (
-        accused(outcome)
-        if kind == "none"
-        else [k for k in outcome.cost if outcome.cost[k] >= 0.02 and outcome.place(k) != 1]
+    if kind == "none":
+        bad = bool(accused(outcome))
+    else:
+        large = [k for k, cost in outcome.cost.items() if cost >= _SMALLEST]
+        bad = any(outcome.place(k) != 1 or abs(outcome.promise(k) / outcome.gain(k) - 1) > 0.2 for k in large)
+    if not bad:
+        return
+    costs = ", ".join(
+        f"{k} {100 * c:.1f} % (promise {outcome.promise(k) / max(1, outcome.gain(k)):.2f})"
+        for k, c in outcome.cost.items()
     )
-    if bad:
-        costs = ", ".join(f"{k} {100 * c:.1f} %" for k, c in outcome.cost.items())
-        found = ", ".join(f"{f.id} {100 * (f.share_of_step or 0):.1f}" for f in outcome.found[:5])
-        print(
-            f"{kind} {outcome.seed} {outcome.scenario.name} {outcome.regime}: {costs} | {found} | {outcome.ranked}",
-            flush=True,
-        )
+    found = ", ".join(f"{f.id} {100 * (f.share_of_step or 0):.1f}" for f in outcome.found[:5])
+    name = f"{kind} {outcome.seed} {outcome.scenario.name} {outcome.regime}"
+    print(f"{name}: {costs} | {found} | {outcome.ranked}", flush=True)
 
 
 if __name__ == "__main__":
