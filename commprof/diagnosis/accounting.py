@@ -89,6 +89,8 @@ def _finding(ground: Ground, case: Case, taken: dict[str, Int64Array], charged: 
     lost = charged if case.cost_ns is None else np.full(count, case.cost_ns, np.int64)
     share = int(lost.sum()) / duration if timed or case.cost_ns is not None else None
     back = charged if case.recoverable is None else np.minimum(charged, case.recoverable)
+    if case.recoverable is None and not case.host_back and "host" in taken:
+        back = charged - taken["host"]
     severity, limit = _severity(ground, case, lost, share)
     return Finding(
         id=case.id,

@@ -52,6 +52,8 @@ class Exposed:
     ``step`` is an index into the reference steps, ``call`` a row of the calls of the rank of that step, ``group`` an
     index into the groups of the analysis (-1: unknown). ``host + wait + rest`` is the length of the row. ``last``: it
     comes after the last compute of its window. ``delays[:, k]`` is the part of ``host`` for a reason of ``DELAYS``.
+    ``awaited``: compute resumed when communication ended and not when the CPU had launched it, so that its host-bound
+    part would have been exposed with a faster CPU too.
     """
 
     step: Int64Array
@@ -75,6 +77,7 @@ class Exposed:
     module: Int64Array
     last: Mask
     delays: Int64Array
+    awaited: Mask
 
     def __len__(self) -> int:
         return len(self.step)
@@ -256,7 +259,20 @@ def _rows(
         unknown if waits is None else np.asarray(waits.match, np.int64)[call],
         pieces.window[rows], places.purpose[call], places.module[call].astype(np.int64),
         pieces.start[rows] >= _compute_ends(step)[pieces.window[rows]], _delays(rank)[rows],
+        _awaited(pieces.start[rows], pieces.end[rows], host, pieces.ns[rows]),
     ]  # fmt: skip
+
+
+def _awaited(start: Int64Array, end: Int64Array, host: Int64Array, ns: Int64Array) -> Mask:
+    """Whether the stretch of exposed time around a piece ends otherwise than host-bound; pieces in order of time."""
+    if not len(start):
+        return np.zeros(0, np.bool_)
+    reached = np.maximum.accumulate(end)
+    begins = np.concatenate([[True], start[1:] > reached[:-1]])
+    stretch = np.cumsum(begins) - 1
+    last = np.append(np.flatnonzero(begins)[1:] - 1, len(start) - 1)
+    decided: Mask = (host[last] < ns[last])[stretch]
+    return decided
 
 
 def _delays(rank: RankAnalysis) -> Int64Array:

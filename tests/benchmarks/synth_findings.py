@@ -55,9 +55,11 @@ class Outcome:
         return round(self.cost[kind] * self.step_ns)
 
     def promise(self, kind: str) -> int:
-        """What the findings of a fault promise to give back, beyond what they promise without it."""
-        now = sum(f.recoverable_ns or 0 for f in self.found if f.id in self.expected[kind])
-        return max(0, now - sum(self.before.get(name, 0) for name in self.expected[kind]))
+        """What the findings of a fault promise to give back, beyond what each of them promises without it."""
+        now: Counter[str] = Counter()
+        for f in self.found:
+            now[f.id] += f.recoverable_ns or 0
+        return sum(max(0, now[name] - self.before.get(name, 0)) for name in self.expected[kind])
 
     def place(self, kind: str) -> int | None:
         """Place of the first finding of a fault among those that are not in the program, from 1."""

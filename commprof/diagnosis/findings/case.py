@@ -35,7 +35,8 @@ class Case:
     """One finding before it is known how much of its claim is left for it.
 
     ``recoverable`` is nanoseconds per step, shape ``(steps,)``, where less than the charge would come back; with
-    ``nothing_back`` no time can be stated. ``cost_ns`` is time per step inside compute (contention). ``most`` is the
+    ``nothing_back`` no time can be stated. The host-bound part of a charge comes back only
+    with ``host_back``. ``cost_ns`` is time per step inside compute (contention). ``most`` is the
     highest severity that the case may get.
     """
 
@@ -54,15 +55,19 @@ class Case:
     nothing_back: bool = False
     cost_ns: int | None = None
     structural: bool = False
+    host_back: bool = False
     most: str = "high"
     threshold: Threshold | None = None
     order: int = field(default=0)
 
 
 def whole(ground: Ground, rows: Mask, *parts: str) -> Claim:
-    """All of the given parts (by default ``rest``) of the given rows."""
+    """The given parts of the given rows; by default ``rest``, and what of ``host`` a faster CPU would not save."""
     exposed = ground.exposed
-    return Claim(**{part: np.where(rows, getattr(exposed, part), 0) for part in parts or ("rest",)})
+    claim = Claim(**{part: np.where(rows, getattr(exposed, part), 0) for part in parts or ("rest",)})
+    if not parts:
+        claim.host = np.where(rows & exposed.awaited, exposed.host, 0)
+    return claim
 
 
 def of_rest(ground: Ground, rows: Mask, share: float | NDArray[np.float64]) -> Claim:

@@ -17,6 +17,7 @@ from commprof.diagnosis.findings.reductions import (
     repeats,
     tail_of,
     unhidden,
+    with_overlap,
 )
 from commprof.diagnosis.findings.sizes import CAP
 from commprof.diagnosis.ground import Ground, ReferenceStep
@@ -72,7 +73,7 @@ def compiled_backward(ground: Ground) -> Iterator[Case]:
         ),
         facts(ground, rows, found),
         cause="tail", ranks=ranks_of(ground, rows), steps=steps_of(ground, rows), group_id=ground.one_group(rows),
-        calls=ground.calls_in(rows),
+        calls=ground.calls_in(rows), recoverable=with_overlap(ground, rows, found),
     )  # fmt: skip
 
 
@@ -102,7 +103,7 @@ def ddp_no_overlap(ground: Ground) -> Iterator[Case]:
         ),
         facts(ground, rows, found),
         cause="tail", ranks=ranks_of(ground, rows), steps=steps_of(ground, rows), group_id=ground.one_group(rows),
-        calls=ground.calls_in(rows),
+        calls=ground.calls_in(rows), recoverable=with_overlap(ground, rows, found),
     )  # fmt: skip
 
 

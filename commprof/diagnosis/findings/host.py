@@ -86,7 +86,7 @@ def blocking_wait(ground: Ground) -> Iterator[Case]:
     after, idle = delayed(ground, "after-wait"), idle_of(ground, "after-wait")
     if not rows.any() and not after.any() and not idle.any():
         return
-    claim = _up_to(ground, whole(ground, rows), after, idle, BLOCKING)
+    claim = _up_to(ground, whole(ground, rows, "rest"), after, idle, BLOCKING)
     yield Case(
         "blocking-wait",
         "The program waits on the CPU for its collectives instead of letting the device wait",
@@ -99,7 +99,7 @@ def blocking_wait(ground: Ground) -> Iterator[Case]:
             Evidence("exposed meanwhile", int(ground.exposed.rest[rows].sum()) // len(ground.steps), "ns"),
             Evidence("nothing queued afterwards", int(after.sum() + idle.sum()) // len(ground.steps), "ns"),
         ),
-        cause="blocking-wait", ranks=_everybody(ground), steps=_names(ground),
+        cause="blocking-wait", host_back=True, ranks=_everybody(ground), steps=_names(ground),
         group_id=ground.one_group(rows), calls=ground.calls_in(rows) or None,
     )  # fmt: skip
 
@@ -112,7 +112,7 @@ def device_synchronisation(ground: Ground) -> Iterator[Case]:
     if not rows.any() and not idle.any() and not after.any():
         return
     operators = _operators(ground, idle)
-    claim = _up_to(ground, whole(ground, rows), after, idle, OTHER)
+    claim = _up_to(ground, whole(ground, rows, "rest"), after, idle, OTHER)
     named = f" ({', '.join(operators[:2])})" if operators else ""
     yield Case(
         "device-synchronisation",
@@ -127,7 +127,7 @@ def device_synchronisation(ground: Ground) -> Iterator[Case]:
             Evidence("times per step", _count(ground, "synchronisation"), "times"),
             *(Evidence("operator", name, "") for name in operators[:3]),
         ),
-        cause="device-synchronisation", ranks=_everybody(ground), steps=_names(ground),
+        cause="device-synchronisation", host_back=True, ranks=_everybody(ground), steps=_names(ground),
         calls=ground.calls_in(rows) or None,
     )  # fmt: skip
 
@@ -199,7 +199,7 @@ def host_bound(ground: Ground) -> Iterator[Case]:
             Evidence("communication exposed while nothing was enqueued", int(host.sum()) // len(ground.steps), "ns"),
         ),
         cause="late-launch" if late.any() and not host.any() and not idle.any() else "host-bound",
-        ranks=_everybody(ground), steps=_names(ground),
+        host_back=True, ranks=_everybody(ground), steps=_names(ground),
     )  # fmt: skip
 
 

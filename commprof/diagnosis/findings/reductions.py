@@ -154,6 +154,33 @@ def tail_of(ground: Ground, rows: Mask) -> Mask:
     return tail
 
 
+def with_overlap(ground: Ground, rows: Mask, found: list[Reductions]) -> Int64Array:
+    """What would come back per step if reductions ran beside the backward pass in buckets of the usual size.
+
+    The last bucket stays exposed, and all that is longer than the backward pass.
+    """
+    exposed = ground.per_step(ground.exposed.step, np.where(rows, ground.exposed.rest, 0))
+    stays = np.zeros(len(ground.steps), np.int64)
+    for index, step in enumerate(found):
+        if not len(step.calls):
+            continue
+        calls = ground.steps[index].rank.calls
+        last = step.calls[-1]
+        part = min(1.0, ground.limits.bucket_cap / calls.size_bytes[last]) if calls.size_bytes[last] > 0 else 1.0
+        stays[index] = max(int(calls.duration[last] * part), step.duration - _backward(ground.steps[index], step))
+    back: Int64Array = np.maximum(exposed - stays, 0)
+    return back
+
+
+def _backward(step: ReferenceStep, found: Reductions) -> int:
+    """Length of the backward pass on the device; where it is not known all compute of the step."""
+    mine = set(found.calls.tolist())
+    for bucket in step.rank.buckets:
+        if bucket.call in mine and bucket.backward_start is not None and bucket.backward_end is not None:
+            return bucket.backward_end - bucket.backward_start
+    return step.total("compute")
+
+
 def advised_caps(ground: Ground, rows: Mask) -> tuple[tuple[str, ...], tuple[Evidence, ...]]:
     """What the prediction for other bucket sizes adds to the advice and to the evidence; nothing where no other size is
     predicted to be worth a change."""

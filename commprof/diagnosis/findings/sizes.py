@@ -9,7 +9,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from commprof.diagnosis.findings.case import Case, delayed, idle_of, ranks_of, steps_of, whole
-from commprof.diagnosis.findings.reductions import NOT_OVERLAP, advised_caps, facts, last_is_large, of_gradients
+from commprof.diagnosis.findings.reductions import (
+    NOT_OVERLAP,
+    advised_caps,
+    facts,
+    last_is_large,
+    of_gradients,
+    with_overlap,
+)
 from commprof.diagnosis.ground import Ground, Mask, ReferenceStep
 from commprof.diagnosis.model import Evidence, Threshold
 from commprof.intervals import Int64Array
@@ -41,7 +48,7 @@ def bucket_too_large(ground: Ground) -> Iterator[Case]:
         ),
         (Evidence("bytes of the last bucket", size, "bytes"), *facts(ground, rows, found), *predicted),
         cause="tail", ranks=ranks_of(ground, rows), steps=steps_of(ground, rows), group_id=ground.one_group(rows),
-        calls=ground.calls_in(rows),
+        calls=ground.calls_in(rows), recoverable=with_overlap(ground, rows, found),
         threshold=Threshold(
             ground.limits.large_bucket, "bytes", "default cap of 25 MiB and one parameter more (torch, reducer.hpp)"
         ),
@@ -113,7 +120,7 @@ def _small(
     exposed = ground.exposed
     latency = np.where(rows, _latency(ground), 0.0)
     launching = np.floor(delayed(ground, "communication") * removable).astype(np.int64)
-    claim = whole(ground, latency > 0)
+    claim = whole(ground, latency > 0, "rest")
     claim.host = launching
     idle = np.floor(idle_of(ground, "communication") * removable)
     # All findings on communication together never promise more than its exposed time: idle time only as far as exposed
