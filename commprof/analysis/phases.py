@@ -177,7 +177,8 @@ def _main_work(
     inside = np.isin(thread, backward) | (launch == NOT_LAUNCHED)
     for kind in ("engine", "backward"):
         inside |= contained(ranged[kind], thread, launch)
-    return launch[~inside]
+    outside: Int64Array = launch[~inside]
+    return outside
 
 
 def _joined(pieces: IntervalSet, work: Int64Array) -> IntervalSet:

@@ -75,8 +75,8 @@ def cause_sums(
     host, wait = causes.host[rows], causes.wait[rows]
     sums = np.zeros((size, len(CAUSES)), np.int64)
     key = key[rows]
-    np.add.at(sums, (key, HOST_BOUND), host)
-    np.add.at(sums, (key, PEER_WAIT), wait)
+    np.add.at(sums[:, HOST_BOUND], key, host)
+    np.add.at(sums[:, PEER_WAIT], key, wait)
     np.add.at(sums, (key, causes.cause[rows]), pieces.ns[rows] - host - wait)
     return sums
 

@@ -152,7 +152,7 @@ def _device(
             window.open or window.name == cut_step,
             window.mark in incomplete,
             _last_compute(work, split.start, split.end),
-        )  # fmt: skip
+        )
         for window, split in zip(windows.windows, splitter.split(start, end), strict=True)
     ]
     marks = [window.mark for window in windows.windows]

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from commprof.analysis.attribution import Attribution
 from commprof.analysis.places import CallPlaces
@@ -45,7 +47,7 @@ def exposure_rows(
     """
     start = np.array([window.start for window in windows.windows], np.int64)
     end = np.array([window.end for window in windows.windows], np.int64)
-    keys = {
+    keys: dict[str, NDArray[Any]] = {
         "op": calls.operation, "group": calls.group, "stream": calls.stream, "phase": places.phase,
         "module": places.module, "bucket": places.bucket,
     }  # fmt: skip

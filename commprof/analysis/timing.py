@@ -99,4 +99,6 @@ def _group_end(scene: Scene) -> Int64Array:
 def waited_for(start: Int64Array, end: Int64Array, base: Int64Array, *, near: int = NEAR_NS) -> NDArray[np.bool_]:
     """Whether each start came right after ``end`` and not after an earlier ``base`` that allowed it."""
     known = end != NOT_LAUNCHED
-    return known & (end > base) & (start - np.where(known, end, start) <= near) & (start >= np.where(known, end, start))
+    from_end = start - np.where(known, end, start)
+    right_after: NDArray[np.bool_] = known & (end > base) & (from_end <= near) & (from_end >= 0)
+    return right_after
