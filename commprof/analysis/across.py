@@ -14,6 +14,7 @@ from commprof.analysis.hosts import find_hosts, read_hosts
 from commprof.analysis.imbalance import find_imbalance
 from commprof.analysis.matching import match_calls
 from commprof.analysis.model import Analysis
+from commprof.analysis.odd_ranks import few_cores, incomplete_ranks
 from commprof.analysis.pairing import steps_carried_on
 from commprof.analysis.parallelism import find_parallelism
 from commprof.analysis.peer_waits import refine_with_waits
@@ -46,7 +47,8 @@ def across(analysis: Analysis, options: AnalysisOptions) -> None:
     hosts = analysis.hosts = find_hosts(analysis, options.hosts)
     analysis.hardware = choose_hardware(options.hardware, (rank.device_name for rank in analysis.ranks))
     find_parallelism(analysis)
-    analysis.matching = match_calls(analysis)
+    analysis.matching = match_calls(analysis, incomplete_ranks(analysis))
+    few_cores(analysis)
     analysis.clocks = align_clocks(analysis.matching, [hosts.get(rank.rank) for rank in analysis.ranks])
     analysis.times = match_times(analysis, analysis.matching, analysis.clocks)
     analysis.waiting = call_waits(analysis, analysis.matching, analysis.times)

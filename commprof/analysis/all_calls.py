@@ -57,6 +57,9 @@ class AllCalls:
     step_names: list[str]
     labelled: NDArray[np.bool_]
     """Per rank: whether step labels come from launches, so that they mean the same on every rank."""
+    begins: Int64Array
+    ends: Int64Array
+    """Per rank: the first and last instant of its capture with work on a device."""
 
     def __len__(self) -> int:
         return len(self.rank)
@@ -99,6 +102,8 @@ def gather_calls(analysis: Analysis) -> AllCalls:
         fused=column("fused").astype(np.bool_),
         step_names=list(steps),
         labelled=np.array([_has_labels(rank) for rank in ranks], np.bool_),
+        begins=np.array([min(d.whole.start for d in rank.devices) + rank.base_ns for rank in ranks], np.int64),
+        ends=np.array([max(d.whole.end for d in rank.devices) + rank.base_ns for rank in ranks], np.int64),
     )  # fmt: skip
 
 

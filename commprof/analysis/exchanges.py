@@ -55,23 +55,25 @@ def messages_of(analysis: Analysis, calls: AllCalls, row: int) -> list[Message]:
     return out
 
 
-def find_exchanges(analysis: Analysis, calls: AllCalls, step: Int64Array) -> Exchanges | None:
-    """Join the calls of every group that uses batches; ``None`` without any."""
+def find_exchanges(analysis: Analysis, calls: AllCalls, compared: Int64Array, step: Int64Array) -> Exchanges | None:
+    """Join the calls of the ``compared`` ranks in every group that uses batches; ``None`` without any."""
     batched = [
         int(calls.first[rank]) + call
-        for rank, found in enumerate(analysis.ranks)
-        for call in found.calls.partners
+        for rank in compared.tolist()
+        for call in analysis.ranks[rank].calls.partners
     ]  # fmt: skip
     if not batched:
         return None
     groups = np.unique(calls.group[batched])
     rows = np.flatnonzero(
-        np.isin(calls.operation, codes("send", "recv", "send_recv")) & np.isin(calls.group, groups)
+        np.isin(calls.operation, codes("send", "recv", "send_recv"))
+        & np.isin(calls.group, groups)
+        & np.isin(calls.rank, compared)
     )  # fmt: skip
     rows = rows[np.lexsort((calls.order[rows], calls.rank[rows]))]
     count: dict[tuple[int, ...], int] = defaultdict(int)
     ends: dict[tuple[int, ...], list[Message]] = defaultdict(list)
-    have = set(calls.numbers.tolist())
+    have = set(calls.numbers[compared].tolist())
     for row in rows.tolist():
         me = int(calls.numbers[calls.rank[row]])
         for message in messages_of(analysis, calls, row):

@@ -6,6 +6,7 @@ whose own numbering counts the calls with all peers and so differs at both ends.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
 import numpy as np
@@ -30,9 +31,16 @@ class Lanes:
     source: Int64Array
     sink: Int64Array
     numbered: NDArray[np.bool_]
+    compared: Int64Array
+    """Indices of the ranks whose calls are matched."""
 
     def __len__(self) -> int:
         return len(self.group)
+
+    def leave_out(self, calls: AllCalls, ranks: Collection[int]) -> None:
+        """Match no call of these ranks."""
+        self.lane[np.isin(calls.rank, list(ranks))] = NO_LANE
+        self.compared = np.setdiff1d(self.compared, list(ranks))
 
     def append(self, group: Int64Array, source: Int64Array, sink: Int64Array) -> None:
         """Add lanes without numbers."""
@@ -57,7 +65,8 @@ def find_lanes(calls: AllCalls) -> Lanes:
     fresh = changes(*(column[order] for column in columns))
     lane[order] = np.cumsum(fresh) - 1
     first = order[fresh]
-    return Lanes(lane, calls.group[first], source[first], sink[first], numbered[first])
+    compared = np.arange(len(calls.numbers))
+    return Lanes(lane, calls.group[first], source[first], sink[first], numbered[first], compared)
 
 
 def changes(*columns: NDArray[np.generic]) -> NDArray[np.bool_]:

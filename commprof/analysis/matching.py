@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -69,10 +70,14 @@ class Matching:
         return np.repeat(np.arange(len(self)), np.diff(self.first))
 
 
-def match_calls(analysis: Analysis) -> Matching:
-    """Match the calls of all ranks; what could not be matched becomes counts, a list and a note."""
+def match_calls(analysis: Analysis, left_out: Collection[int] = ()) -> Matching:
+    """Match the calls of all ranks; what could not be matched becomes counts, a list and a note.
+
+    Ranks ``left_out`` (indices into the input) count as missing.
+    """
     calls = gather_calls(analysis)
     lanes = find_lanes(calls)
+    lanes.leave_out(calls, left_out)
     pairs = pair_calls(calls, lanes)
     _join_batches(analysis, calls, lanes, pairs)
     found = _settle(analysis, calls, lanes, pairs)
@@ -82,7 +87,7 @@ def match_calls(analysis: Analysis) -> Matching:
 
 def _join_batches(analysis: Analysis, calls: AllCalls, lanes: Lanes, pairs: Pairs) -> None:
     """Give batches of messages, and the single calls that they meet, lanes and keys of their own, in place."""
-    found = find_exchanges(analysis, calls, steps_carried_on(calls))
+    found = find_exchanges(analysis, calls, lanes.compared, steps_carried_on(calls))
     if found is None:
         return
     groups = sorted(set(found.group.values()))
@@ -125,6 +130,7 @@ def _settle(analysis: Analysis, calls: AllCalls, lanes: Lanes, pairs: Pairs) -> 
     whole = (found.present >= given[found.lane]) & (found.present >= 2)
     reason = np.full(len(calls), -1, np.int8)
     reason[lanes.lane == NO_LANE] = _GROUP_UNKNOWN
+    reason[~np.isin(calls.rank, lanes.compared)] = _RANK_MISSING
     reason[pairs.ambiguous] = _AMBIGUOUS
     why = _why(found, whole, given)
     of_row = np.repeat(np.arange(len(whole)), found.present)
@@ -158,7 +164,8 @@ def _numbered(
 
 def _members(analysis: Analysis, calls: AllCalls, lanes: Lanes) -> tuple[Int64Array, Int64Array]:
     """Per lane: how many of its members are in the input, and how many it has (-1: unknown)."""
-    have = set(calls.numbers.tolist())
+    numbers = calls.numbers[lanes.compared]
+    have = set(numbers.tolist())
     seen = np.zeros(len(lanes), np.int64)
     rows = np.flatnonzero(lanes.lane != NO_LANE)
     if len(rows):
@@ -168,7 +175,7 @@ def _members(analysis: Analysis, calls: AllCalls, lanes: Lanes) -> tuple[Int64Ar
     in_input = np.array([-1 if count is None else count for count in known] + [-1], np.int64)
     sizes = np.array([_size(facts.size, facts.ranks) for facts in analysis.groups] + [-1], np.int64)
     pair = lanes.source >= 0
-    ends = np.isin(lanes.source, calls.numbers).astype(np.int64) + np.isin(lanes.sink, calls.numbers)
+    ends = np.isin(lanes.source, numbers).astype(np.int64) + np.isin(lanes.sink, numbers)
     given = np.where(pair, ends, in_input[lanes.group])
     given = np.where(given < 0, seen, given)
     size = np.where(pair, 2, sizes[lanes.group])
@@ -206,7 +213,7 @@ def _lost(
     reason: NDArray[np.int8],
 ) -> list[Unmatched]:  # fmt: skip
     out = []
-    have = set(calls.numbers.tolist())
+    have = set(calls.numbers[lanes.compared].tolist())
     for index in np.flatnonzero(lost)[:_LISTED].tolist():
         low = int(found.first[index])
         rows = found.rows[low : low + int(found.present[index])]
@@ -253,8 +260,7 @@ def _captures_apart(analysis: Analysis, found: Matching) -> None:
     used = np.flatnonzero(np.diff(calls.first) > 0)
     if len(found) or len(used) < 2:
         return
-    spans = [(int(calls.start[calls.rows_of(i)].min()), int(calls.end[calls.rows_of(i)].max())) for i in used.tolist()]
-    if max(start for start, _ in spans) >= min(end for _, end in spans):
+    if calls.begins[used].max() >= calls.ends[used].min():
         analysis.notes.append(
             Note(
                 "captures-apart",

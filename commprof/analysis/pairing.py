@@ -120,17 +120,11 @@ def steps_carried_on(calls: AllCalls) -> Int64Array:
 
 def _captured_together(calls: AllCalls) -> Int64Array:
     """A number per rank, equal where captures overlap in time, directly or through others."""
-    count = len(calls.numbers)
-    out = np.arange(count)
-    used = np.flatnonzero(np.diff(calls.first) > 0)
-    if not len(used):
-        return out
-    heads = calls.first[used]
-    start, end = np.minimum.reduceat(calls.start, heads), np.maximum.reduceat(calls.end, heads)
-    order = np.argsort(start, kind="stable")
-    reach = np.maximum.accumulate(end[order])
-    apart = np.concatenate([[False], start[order][1:] >= reach[:-1]])
-    out[used[order]] = count + np.cumsum(apart)
+    order = np.argsort(calls.begins, kind="stable")
+    reach = np.maximum.accumulate(calls.ends[order])
+    apart = np.concatenate([[False], calls.begins[order][1:] >= reach[:-1]])
+    out = np.empty(len(order), np.int64)
+    out[order] = np.cumsum(apart)
     return out
 
 
