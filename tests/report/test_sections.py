@@ -12,6 +12,7 @@ from commprof.report import summary
 from commprof.report.charts import (
     accounting,
     appendix,
+    bucket_sizes,
     buckets,
     exposure,
     findings,
@@ -21,6 +22,7 @@ from commprof.report.charts import (
     quality,
     stragglers,
     strategy,
+    tensor,
     tracks,
     units,
     unsaid,
@@ -452,3 +454,41 @@ def test_the_report_of_64_ranks_stays_small() -> None:
 
     # What 64 ranks and 1,600 collectives add to the page, beside the plotting library.
     assert len(source) - len(empty) < 1_000_000
+
+
+def test_predicted_bucket_sizes_stand_beside_the_recorded_one(report: Json) -> None:
+    def layout(first: int, cap: int, tail: int) -> Json:
+        sizes = {"first_bucket_bytes": first << 20, "bucket_cap_bytes": cap << 20}
+        return {**sizes, "buckets": 5, "tail_ns": tail, "comm_ns": 9_000_000, "step_ns": 20_000_000}
+
+    best = layout(2, 12, 1_000_000)
+    report["bucket_advice"] = [
+        {"step_ns": 22_000_000, "measured_tail_ns": 4_450_000, "current": layout(25, 25, 4_000_000), "advised": best,
+         "gain_ns": 2_200_000, "extrapolated": False,
+         "layouts": [layout(25, 25, 4_000_000), layout(50, 50, 8_000_000), best]},
+    ]  # fmt: skip
+
+    (found,) = bucket_sizes.bucket_sizes(report, STEP)
+
+    assert [(row["cap"], row["mark"], row["width"]) for row in found["rows"]] == [
+        ("26.2 MB", "recorded", 50), ("bucket_cap_mb=12", "advised", 12.5), ("bucket_cap_mb=25", None, 50),
+        ("bucket_cap_mb=50", None, 100),
+    ]  # fmt: skip
+    assert (found["measured"], found["predicted"], found["gain"]) == ("4.45 ms", "4.00 ms", "10.0 % of step time")
+
+
+def test_tensor_parallel_blocks_of_all_groups_share_a_row(report: Json) -> None:
+    block = {"direction": "forward", "index": 0, "ops": ["all_reduce"], "count": 4}
+    report["tensor_parallel"] = [
+        {**block, "group_id": group, "comm_ns": 40_000, "exposed_ns": exposed, "structural_ns": 16_000}
+        for group, exposed in ((0, 20_000), (1, 40_000))
+    ]
+
+    found = tensor.tensor(report)
+
+    # 8 calls: 80 us of communication, 60 exposed, 32 structural.
+    assert found is not None
+    (row,) = found["rows"]
+    assert (row["calls"], row["comm"], row["exposed"], row["structural"]) == ("8", "10.0 µs", "7.50 µs", "4.00 µs")
+    assert (row["exposed_width"], row["hidden_width"]) == (75, 25)
+    assert found["groups"] == "2 groups"

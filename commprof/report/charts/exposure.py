@@ -25,6 +25,7 @@ _TITLES = {
     "group": "process group",
     "bucket": "bucket",
     "module": "module",
+    "stage": "stage",
     "stream": "stream",
 }
 """Ways to break communication down, the most telling first."""
@@ -86,7 +87,7 @@ def _namer(by: str, report: Json) -> Callable[[str | None], str]:
             return _NAMELESS.get(by, "unknown")
         if by == "cause":
             return EXPOSED[name].name if name in EXPOSED else clean(name, 40)
-        if by in ("stream", "bucket"):
+        if by in ("stream", "bucket", "stage"):
             return clean(name if name.startswith(by) else f"{by} {name}", 90)
         return clean(known.get(name, name), 90)
 

@@ -28,6 +28,7 @@ _SECTIONS = (
     ("low-bandwidth", "groups", "Process groups"),
     ("slow-link", "groups", "Process groups"),
     ("network", "groups", "Process groups"),
+    ("tp-", "tensor", "Tensor parallel"),
     ("tp-", "groups", "Process groups"),
 )
 

@@ -11,6 +11,7 @@ import msgspec
 
 from commprof.report.contract.calls import (
     Bucket,
+    BucketAdvice,
     Collective,
     Contention,
     Exposure,
@@ -19,6 +20,7 @@ from commprof.report.contract.calls import (
     Imbalance,
     Matching,
     Pipeline,
+    TensorBlock,
     Unit,
     Waits,
 )
@@ -47,6 +49,7 @@ class Report(TypedDict):
     collectives: list[Collective] | None
     groups: list[Group]
     buckets: list[Bucket]
+    bucket_advice: list[BucketAdvice]
     matching: Matching | None
     waits: list[Waits]
     stragglers: list[Straggler]
@@ -57,6 +60,7 @@ class Report(TypedDict):
     pipeline: Pipeline | None
     units: list[Unit]
     contention: list[Contention]
+    tensor_parallel: list[TensorBlock]
     bounds: Bounds | None
     whatif: list[WhatIf]
     checks: list[Check]

@@ -16,7 +16,7 @@ from commprof.report.contract.words import (
     Gbps,
     IdleCause,
     LastBy,
-    Layout,
+    LayoutKind,
     Length,
     Members,
     Ns,
@@ -166,9 +166,49 @@ class Bucket(TypedDict):
     start_delay_ns: Ns | None
     tail: bool
     tail_ns: Length | None
-    layout: Layout
+    layout: LayoutKind
     backward_start_ns: Ns | None
     backward_end_ns: Ns | None
+
+
+class Layout(TypedDict):
+    """One choice of bucket sizes and what it is predicted to give, per step."""
+
+    first_bucket_bytes: Bytes
+    bucket_cap_bytes: Bytes
+    buckets: Count
+    tail_ns: Length
+    comm_ns: Length
+    step_ns: Length
+
+
+class BucketAdvice(TypedDict):
+    """Predicted tail of other bucket sizes of one group; ``advised`` is null where none is worth a change."""
+
+    group_id: Count
+    op: Operation
+    size_bytes: Bytes
+    backward_ns: Length
+    step_ns: Length
+    measured_tail_ns: Length
+    current: Layout
+    advised: Layout | None
+    gain_ns: Length
+    extrapolated: bool
+    layouts: list[Layout]
+
+
+class TensorBlock(TypedDict):
+    """One block of tensor parallelism: its collectives over all steps and ranks."""
+
+    group_id: Count | None
+    direction: Direction
+    index: Count
+    ops: list[Operation]
+    count: Count
+    comm_ns: Length
+    exposed_ns: Length
+    structural_ns: Length
 
 
 class Unit(TypedDict):
