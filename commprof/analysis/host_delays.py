@@ -24,6 +24,10 @@ from commprof.trace.model import NOT_LAUNCHED
 
 DELAYS = ("communication", "after-wait", "after-synchronisation")
 
+_PAUSE_NS = 50_000
+_PAUSE_GAPS = 20
+"""A pause between two launches is longer than this, and than so many of the usual gaps."""
+
 _LAUNCHES_COMM = re.compile(r"^(?:c10d::|_c10d_functional|record_param_comms$|nccl:|xccl:)")
 
 
@@ -50,10 +54,11 @@ def find_delays(scene: Scene, syncs: Syncs, host: Int64Array) -> HostDelays:
     waited: dict[tuple[int, int], Int64Array] = {}
     launching = _launching(scene)
     blocking = _habitual(scene, syncs)
+    launches = _launches(scene)
     for device in scene.devices:
         if device.host is None:
             continue
-        parts = _parts(device.host, launching, syncs, blocking, device.work)
+        parts = _parts(device.host, launching, syncs, blocking, device.work, launches)
         busy = device.work.compute | device.work.comm | device.work.copy
         sums = np.stack([(part - busy).within(device.start, device.end) for part in parts], axis=1)
         waits = np.stack([span.within(device.start, device.end) for span in _waits(syncs, blocking)], axis=1)
@@ -83,10 +88,15 @@ def _waits(syncs: Syncs, blocking: NDArray[np.bool_]) -> tuple[IntervalSet, Inte
 
 
 def _parts(
-    host: IntervalSet, launching: IntervalSet, syncs: Syncs, blocking: NDArray[np.bool_], work: Work
+    host: IntervalSet,
+    launching: IntervalSet,
+    syncs: Syncs,
+    blocking: NDArray[np.bool_],
+    work: Work,
+    launches: Int64Array,
 ) -> list[IntervalSet]:
     """Host-bound instants of each reason; an aftermath goes first."""
-    start, end, habit = _aftermath(host, syncs, blocking, work)
+    start, end, habit = _aftermath(host, syncs, blocking, work, launches)
     # The thread of the next launch may wait for another one that waits for the device: the loop for the backward pass.
     waited, synchronised = (
         (union(start[mine], end[mine]) | during) & host
@@ -96,10 +106,10 @@ def _parts(
 
 
 def _aftermath(
-    host: IntervalSet, syncs: Syncs, blocking: NDArray[np.bool_], work: Work
+    host: IntervalSet, syncs: Syncs, blocking: NDArray[np.bool_], work: Work, launches: Int64Array
 ) -> tuple[Int64Array, Int64Array, NDArray[np.bool_]]:
     """From the end of every wait to where as much host-bound time has passed as was computed during it, at most to the
-    next wait or to where the CPU is ahead again; and whether it was a habitual wait for communication."""
+    next wait, to where the CPU is ahead again or pauses; and whether it was a habitual wait for communication."""
     rows = np.flatnonzero(syncs.cause != RATE_LIMITER)
     start, end = syncs.start[rows], syncs.end[rows]
     if not len(rows) or not len(host):
@@ -110,8 +120,27 @@ def _aftermath(
     wanted = np.minimum(before + work.compute.within(start, end), passed[-1])
     piece = np.maximum(np.searchsorted(passed, wanted, side="left") - 1, 0)
     reached = host.starts[piece] + (wanted - passed[piece])
-    until = np.minimum(np.append(start[1:], last), _ahead_again(work, end))
+    until = np.minimum(np.minimum(np.append(start[1:], last), _ahead_again(work, end)), _first_pause(launches, end))
     return end, np.minimum(np.maximum(reached, end), until), blocking[rows]
+
+
+def _launches(scene: Scene) -> Int64Array:
+    """When anything was launched, in order of time."""
+    known = np.concatenate([scene.launch[scene.launch != NOT_LAUNCHED], scene.calls.issued])
+    return np.sort(known[known != NOT_LAUNCHED])
+
+
+def _first_pause(launches: Int64Array, after: Int64Array) -> Int64Array:
+    """The last launch before the first pause of the CPU after each instant: a pause is no part of catching up."""
+    if len(launches) < 2:
+        return np.full(len(after), np.iinfo(np.int64).max)
+    gap = np.diff(launches)
+    limit = max(_PAUSE_NS, _PAUSE_GAPS * int(np.median(gap)))
+    place = np.searchsorted(launches, after, side="left")
+    first = np.append(launches, np.iinfo(np.int64).max)[place]
+    pauses = launches[:-1][gap > limit]
+    next_pause = np.append(pauses, np.iinfo(np.int64).max)[np.searchsorted(pauses, first, side="left")]
+    return np.where(first - after > limit, after, next_pause)
 
 
 def _ahead_again(work: Work, after: Int64Array) -> Int64Array:

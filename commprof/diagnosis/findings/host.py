@@ -8,6 +8,7 @@ import numpy as np
 
 from commprof.analysis.host_delays import DELAYS
 from commprof.diagnosis.findings.case import Case, Claim, delayed, idle_of, ranks_of, steps_of, whole
+from commprof.diagnosis.findings.reductions import gaps
 from commprof.diagnosis.ground import Ground, ReferenceStep
 from commprof.diagnosis.model import Evidence
 from commprof.intervals import Int64Array
@@ -183,11 +184,15 @@ def host_bound(ground: Ground) -> Iterator[Case]:
     late = ground.cause_is("late-launch")
     if not idle.any() and not host.any() and not late.any():
         return
-    claim = Claim(host=host, rest=np.where(late, ground.exposed.rest, 0), idle=idle)
+    rest = np.where(late, ground.exposed.rest, 0)
+    gradients = ground.gradients()
+    between = ground.per_step(ground.exposed.step, np.where(gradients, host + rest, 0))
+    back = np.minimum(between, gaps(ground)) + ground.per_step(ground.idle.step, idle)
+    back += ground.per_step(ground.exposed.step, np.where(gradients, 0, host + rest))
     yield Case(
         "host-bound",
         "The CPU launches too late: the device has nothing to compute meanwhile",
-        claim,
+        Claim(host=host, rest=rest, idle=idle),
         (
             "Launch less: torch.compile, CUDA graphs (static shapes), fused optimizers, larger micro-batches (memory); "
             "take "
@@ -199,7 +204,7 @@ def host_bound(ground: Ground) -> Iterator[Case]:
             Evidence("communication exposed while nothing was enqueued", int(host.sum()) // len(ground.steps), "ns"),
         ),
         cause="late-launch" if late.any() and not host.any() and not idle.any() else "host-bound",
-        host_back=True, ranks=_everybody(ground), steps=_names(ground),
+        recoverable=back, ranks=_everybody(ground), steps=_names(ground),
     )  # fmt: skip
 
 

@@ -172,6 +172,20 @@ def with_overlap(ground: Ground, rows: Mask, found: list[Reductions]) -> Int64Ar
     return back
 
 
+def gaps(ground: Ground) -> Int64Array:
+    """Time of every step between its first and its last gradient reduction in which none of them runs.
+
+    However fast the CPU is, the reductions take as long as they take: no more than this can come back between them.
+    """
+    out = np.zeros(len(ground.steps), np.int64)
+    for index, found in enumerate(all_gradients(ground)[1]):
+        calls = ground.steps[index].rank.calls
+        if len(found.calls):
+            span = int(calls.end[found.calls].max() - calls.start[found.calls].min())
+            out[index] = max(0, span - found.duration)
+    return out
+
+
 def _backward(step: ReferenceStep, found: Reductions) -> int:
     """Length of the backward pass on the device; where it is not known all compute of the step."""
     mine = set(found.calls.tolist())
