@@ -30,7 +30,7 @@ def _group(row: Json, base: str) -> Json:
     return {
         "rows": lines,
         "total": len(row["layouts"]),
-        "measured": format_ns(row["measured_tail_ns"]),
+        "measured": format_ns(max(row["measured_tail_ns"], 0)),
         "predicted": format_ns(current["tail_ns"]),
         "gain": share_of(row["gain_ns"] / row["step_ns"], base) if advised and row["step_ns"] else None,
         "extrapolated": bool(row["extrapolated"]),

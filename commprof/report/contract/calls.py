@@ -179,7 +179,7 @@ class Layout(TypedDict):
     buckets: Count
     tail_ns: Length
     comm_ns: Length
-    step_ns: Length
+    step_ns: Length | None
 
 
 class BucketAdvice(TypedDict):
@@ -189,8 +189,8 @@ class BucketAdvice(TypedDict):
     op: Operation
     size_bytes: Bytes
     backward_ns: Length
-    step_ns: Length
-    measured_tail_ns: Length
+    step_ns: Length | None
+    measured_tail_ns: Ns
     current: Layout
     advised: Layout | None
     gain_ns: Length
