@@ -79,6 +79,7 @@ class Advice:
     """One finding in brief: time with its share, what it is, and the first thing to change."""
 
     number: int
+    id: str
     time: str
     share: str
     title: str
@@ -97,6 +98,7 @@ def top_findings(report: Json, most: int = MOST_FINDINGS) -> list[Advice]:
     return [
         Advice(
             number,
+            row["id"],
             format_ns(row["recoverable_ns"] if row["recoverable_ns"] is not None else row["charged_ns"]),
             share_of(row["share_of_step"], base),
             clean(row["title"], 240),
@@ -146,13 +148,13 @@ def kinds(groups: list[Json]) -> list[list[Json]]:
     return sorted(found.values(), key=lambda rows: -sum(row["exposed_ns"] for row in rows))
 
 
-def group_name(rows: list[Json]) -> str:
-    """``default_pg, data parallel``; of several groups how many."""
+def group_name(rows: list[Json], brief: bool = False) -> str:
+    """``default_pg, data parallel``, in brief what the group is for if that is known; of several groups how many."""
     name = rows[0]["description"] or rows[0]["group"]
     role = role_name(rows[0].get("role"))
     if len(rows) > 1:
         return f"{role or clean(name or 'unknown', 40)} ({len(rows)} groups)"
-    words = [clean(name, 40)] if name else []
+    words = [clean(name, 40)] if name and not (brief and role) else []
     return ", ".join([*words, role] if role else words) or "unknown"
 
 

@@ -31,7 +31,8 @@ def print_summary(view: dict[str, Any], console: Console) -> None:
     console.print(_mean_table(report))
     if found:
         _print_findings(report, found, console)
-    _print_late(report, console)
+    if not any(finding.id == "straggler" for finding in found):
+        _print_late(report, console)
     _print_causes(report, console)
     for table in (_rank_table(report), _group_table(report)):
         if table is not None:
@@ -189,7 +190,7 @@ def _group_table(report: dict[str, Any]) -> Table | None:
         )
         cells = [
             rows[0]["op"].replace("_", "-"),
-            Text(summary.group_name(rows)),
+            Text(summary.group_name(rows, brief=True)),
             str(rows[0]["group_size"] or "n/a"),
             str(calls),
             size,

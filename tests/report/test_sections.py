@@ -100,6 +100,8 @@ def test_long_advice_is_cut_at_a_clause_on_the_first_screen() -> None:
 
     assert text == f"{clause}more messages."
     assert accounting.brief("short; advice") == "short; advice"
+    inside = f"overlap the gather (one way; {clause}another), larger sizes; more"
+    assert accounting.brief(inside) == f"overlap the gather (one way; {clause}another), larger sizes."
 
 
 def test_bounds_say_what_a_step_could_become(report: Json) -> None:
@@ -362,7 +364,7 @@ def test_the_terminal_tells_the_story_in_about_forty_lines(view: Json) -> None:
 
     shown = console.file.getvalue()  # type: ignore[attr-defined]
     assert len(shown.splitlines()) <= 40
-    for words in ("What costs time per step", "3.90 ms", "bucket_cap_mb=12", "waiting for a peer", "Late in most steps",
+    for words in ("What costs time per step", "3.90 ms", "bucket_cap_mb=12", "waiting for a peer", "Rank 1 is late",
                   "data parallel", "21.4 GB/s"):  # fmt: skip
         assert words in shown
 

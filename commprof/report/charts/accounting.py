@@ -93,8 +93,12 @@ def brief(advice: str) -> str:
     text = clean(advice, 400)
     if len(text) <= _BRIEF:
         return text
-    cut = max((at for mark in ("; ", ". ") if 0 < (at := text.find(mark)) < 2 * _BRIEF), default=0)
-    return f"{text[:cut]}." if cut else text
+    depth = 0
+    for at, letter in enumerate(text[: 2 * _BRIEF]):
+        depth += (letter == "(") - (letter == ")")
+        if not depth and text[at : at + 2] in ("; ", ". "):
+            return f"{text[:at]}."
+    return text
 
 
 def bounds(report: Json, base: str) -> Json | None:
