@@ -25,8 +25,8 @@ from commprof.trace.model import NOT_LAUNCHED
 DELAYS = ("communication", "after-wait", "after-synchronisation")
 
 _PAUSE_NS = 50_000
-_PAUSE_GAPS = 20
-"""A pause between two launches is longer than this, and than so many of the usual gaps."""
+_PAUSE_GAPS = 3
+"""A pause between two launches is longer than this, and so many times as long as 95 of 100 gaps."""
 
 _LAUNCHES_COMM = re.compile(r"^(?:c10d::|_c10d_functional|record_param_comms$|nccl:|xccl:)")
 
@@ -135,7 +135,7 @@ def _first_pause(launches: Int64Array, after: Int64Array) -> Int64Array:
     if len(launches) < 2:
         return np.full(len(after), np.iinfo(np.int64).max)
     gap = np.diff(launches)
-    limit = max(_PAUSE_NS, _PAUSE_GAPS * int(np.median(gap)))
+    limit = max(_PAUSE_NS, _PAUSE_GAPS * int(np.quantile(gap, 0.95)))
     place = np.searchsorted(launches, after, side="left")
     first = np.append(launches, np.iinfo(np.int64).max)[place]
     pauses = launches[:-1][gap > limit]
