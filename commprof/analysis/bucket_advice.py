@@ -134,7 +134,7 @@ def _of_group(analysis: Analysis, rank: RankAnalysis, local: int, group: int) ->
             size=round(total),
             backward=backward,
             step=step,
-            measured_tail=round(float(np.mean([flow.tail for flow in flows]))),
+            measured_tail=round(float(np.mean([max(0, flow.tail) for flow in flows]))),
             current=current,
             layouts=tuple(layouts),
             best=best,
