@@ -49,10 +49,10 @@ class Thresholds:
     large_bucket_share: float = 1 / 3
     tiny_message: int = 256 << 10
     """Below this a message costs latency: 10 to 30 us of base latency (nccl, ``tuning.cc``) are MBs at NVLink rate."""
-    large_message: int = 64 << 20
-    """From here on latency hardly counts, and bandwidth can be held against the hardware."""
-    medium_message: int = 8 << 20
-    """From here to there a message reaches about half of its best bandwidth (nccl-tests on 8 x H100)."""
+    large_message: int = 1 << 20
+    """From here on bandwidth can be held against the hardware, with the allowance for latency below."""
+    latency_ns: int = 60_000
+    """Allowance for latency: twice the base latency of a collective between hosts (nccl, ``tuning.cc``: 10 to 30 us)."""
     small_latency_ns: int = 30_000
     """A message of unknown size that lasts no longer is tiny: base latencies are 10 to 30 us (nccl, ``tuning.cc``)."""
     many_buckets: int = 8
@@ -65,8 +65,6 @@ class Thresholds:
     """Largest over mean of the bytes sent in an all-to-all from which on it is called unequal."""
     efficiency: float = 0.5
     """Bus bandwidth below this part of the hardware's is low; systems in order reach 70 to 95 % (nccl-tests)."""
-    medium_efficiency: float = 0.25
-    """The same for messages of medium size."""
     fused: float = 0.10
     """Fused kernels above this share of the step: communication inside them cannot be seen from one rank."""
 

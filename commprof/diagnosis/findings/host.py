@@ -80,7 +80,8 @@ def comm_on_compute_stream(ground: Ground) -> Iterator[Case]:
 
 def blocking_wait(ground: Ground) -> Iterator[Case]:
     """The CPU waits for a collective before it launches what could hide it, and has nothing queued afterwards."""
-    rows = ground.cause_is("blocking-wait")
+    # What the next kernel needs is waited for in any case, by the device if not by the CPU.
+    rows = ground.cause_is("blocking-wait") & ~ground.purpose_is("activations") & ~ground.role_is("tp", "cp", "pp")
     if ground.calls_in(rows) < 2:
         # One a step is how a loop reads its loss, and is judged as that.
         rows = np.zeros(len(rows), np.bool_)

@@ -16,42 +16,42 @@ from commprof.units import format_gbps
 
 
 def low_bandwidth(ground: Ground) -> Iterator[Case]:
-    """A group's clean transfers of large messages reach little of what its machine can do."""
+    """A group's clean transfers take much longer than its machine needs for messages of their size.
+
+    What it needs is ``S f`` at the peak and an allowance for latency, which small messages are not blamed for.
+    """
     limits = ground.limits
     for (group, operation), entry in sorted(ground.analysis.bandwidth.items()):
         if entry.ceiling is None or entry.bound or entry.contended:
             continue
         large = entry.fit.moved >= limits.large_message * entry.factor
-        asked, least = (limits.efficiency, limits.large_message)
         if not large.any():
-            large = entry.fit.moved >= limits.medium_message * entry.factor
-            asked, least = (limits.medium_efficiency, limits.medium_message)
-        if not large.any():
+            continue
+        needed = limits.latency_ns + entry.fit.moved[large] / entry.ceiling.low
+        efficiency = float((needed / entry.fit.ns[large]).max())
+        rows = (ground.exposed.group == group) & (ground.exposed.operation == OPERATIONS.index(operation))
+        rows &= ground.exposed.size >= limits.large_message
+        if efficiency >= limits.efficiency or not rows.any():
             continue
         reached = float((entry.fit.moved[large] / entry.fit.ns[large]).max())
-        efficiency = reached / entry.ceiling.low
-        rows = (ground.exposed.group == group) & (ground.exposed.operation == OPERATIONS.index(operation))
-        rows &= ground.exposed.size >= least
-        if efficiency >= asked or not rows.any():
-            continue
         yield Case(
             "low-bandwidth",
             f"Low bandwidth for messages of this size: {operation.replace('_', '-')} reaches {format_gbps(reached)}",
             of_rest(ground, rows, 1 - efficiency),
             (
                 "Check the path that NCCL chose (NCCL_DEBUG=INFO, NCCL_DEBUG_SUBSYS=GRAPH,TUNING): NVLink or PCIe, "
-                "GPUDirect "
-                "RDMA, number of adapters and channels (NCCL_IB_HCA, NCCL_MIN_NCHANNELS); run nccl-tests on the same "
-                "ranks.",
+                "GPUDirect RDMA, number of adapters and channels (NCCL_IB_HCA, NCCL_MIN_NCHANNELS); run nccl-tests on the "
+                "same ranks.",
             ),
             (
                 Evidence("best bus bandwidth of large messages", reached, "GB/s"),
                 Evidence("what the hardware reaches", entry.ceiling.low, "GB/s"),
+                Evidence("needed against taken, at best", round(efficiency, 3), "share of the transfer"),
                 Evidence("calls without contention", entry.clean, "calls"),
             ),
             ranks=ranks_of(ground, rows), steps=steps_of(ground, rows), group_id=group, calls=ground.calls_in(rows),
             confidence="bound",
-            threshold=Threshold(asked, "share of the peak", entry.ceiling.source),
+            threshold=Threshold(limits.efficiency, "share of the transfer", entry.ceiling.source),
         )  # fmt: skip
 
 

@@ -10,7 +10,7 @@ from commprof.analysis.combine import ranks_text
 from commprof.analysis.model import Analysis
 from commprof.analysis.stragglers import Straggler
 from commprof.diagnosis.findings.case import Case, Claim, steps_of
-from commprof.diagnosis.ground import Ground
+from commprof.diagnosis.ground import Ground, Mask
 from commprof.diagnosis.model import Evidence
 from commprof.intervals import Int64Array
 
@@ -59,11 +59,12 @@ def straggler(ground: Ground) -> Iterator[Case]:
         mine = (late >= 0) if row.kind == "rotating" else np.isin(late, row.members)
         if not (mine & (ground.exposed.wait > 0)).any():
             continue
+        wait = _owed(ground, row, mine)
         why, advice = _WHY.get(row.cause, _WHY["unknown"])
         yield Case(
             "straggler",
             _title(row, why),
-            Claim(wait=np.where(mine, ground.exposed.wait, 0)),
+            Claim(wait=wait),
             advice,
             (
                 Evidence("charged per step, mean over the ranks of the job", row.charged_per_step, "ns"),
@@ -73,6 +74,35 @@ def straggler(ground: Ground) -> Iterator[Case]:
             cause=row.cause, ranks=() if row.kind == "rotating" else tuple(row.members), steps=steps_of(ground, mine),
             group_id=ground.one_group(mine), calls=ground.calls_in(mine),
         )  # fmt: skip
+
+
+def _owed(ground: Ground, row: Straggler, mine: Mask) -> Int64Array:
+    """What of the waiting in these rows is the fault of the late rank.
+
+    Its charge after bounding and passing on says how much of what it was charged with at first is its own. A pause now
+    and then shows in single calls: there the usual waiting of a call stays out.
+    """
+    wait = np.where(mine, ground.exposed.wait, 0)
+    if row.kind in ("rotating", "intermittent"):
+        usual = np.zeros(len(wait), np.int64)
+        keys = np.stack([ground.exposed.group, ground.exposed.operation.astype(np.int64)])
+        for group, operation in np.unique(keys[:, mine], axis=1).T.tolist():
+            kind = (ground.exposed.group == group) & (ground.exposed.operation == operation)
+            usual[kind] = int(np.median(ground.exposed.wait[kind]))
+        wait = np.maximum(wait - usual, 0) * mine
+    return np.floor(wait * min(1.0, _own_part(ground, row))).astype(np.int64)
+
+
+def _own_part(ground: Ground, row: Straggler) -> float:
+    """The own charge of a late rank against what the calls that it is the root of were charged with."""
+    analysis = ground.analysis
+    charges, root = analysis.charges, roots(analysis)
+    if charges is None or root is None or analysis.matching is None:
+        return 1.0
+    rooted = (root >= 0) if row.kind == "rotating" else np.isin(root, row.members)
+    at_first = float(charges.charge[rooted[charges.late.match]].sum())
+    steps = len(analysis.matching.calls.step_names)
+    return row.charged_per_step * steps / at_first if at_first > 0 else 1.0
 
 
 def late_by_transfer(ground: Ground) -> set[int]:
