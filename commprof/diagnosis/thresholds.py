@@ -51,8 +51,8 @@ class Thresholds:
     """Below this a message costs latency: 10 to 30 us of base latency (nccl, ``tuning.cc``) are MBs at NVLink rate."""
     large_message: int = 1 << 20
     """From here on bandwidth can be held against the hardware, with the allowance for latency below."""
-    latency_ns: int = 60_000
-    """Allowance for latency: twice the base latency of a collective between hosts (nccl, ``tuning.cc``: 10 to 30 us)."""
+    latency_ns: int = 30_000
+    """Allowance for latency: the base latency of a collective between hosts (nccl, ``tuning.cc``: 10 to 30 us)."""
     small_latency_ns: int = 30_000
     """A message of unknown size that lasts no longer is tiny: base latencies are 10 to 30 us (nccl, ``tuning.cc``)."""
     many_buckets: int = 8

@@ -8,7 +8,7 @@ import numpy as np
 
 from commprof.analysis.host_delays import DELAYS
 from commprof.diagnosis.findings.case import Case, Claim, delayed, idle_of, ranks_of, steps_of, whole
-from commprof.diagnosis.findings.reductions import gaps
+from commprof.diagnosis.findings.reductions import gaps, of_gradients, with_overlap
 from commprof.diagnosis.ground import Ground, ReferenceStep
 from commprof.diagnosis.model import Evidence
 from commprof.intervals import Int64Array
@@ -89,6 +89,11 @@ def blocking_wait(ground: Ground) -> Iterator[Case]:
     if not rows.any() and not after.any() and not idle.any():
         return
     claim = _up_to(ground, whole(ground, rows, "rest"), after, idle, BLOCKING)
+    gradients, found = of_gradients(ground)
+    waited = rows & gradients
+    stays = ground.per_step(ground.exposed.step, np.where(waited, ground.exposed.rest, 0))
+    stays -= np.minimum(with_overlap(ground, waited, found), stays)
+    back = np.maximum(_total(ground, claim) - stays, 0)
     yield Case(
         "blocking-wait",
         "The program waits on the CPU for its collectives instead of letting the device wait",
@@ -101,7 +106,7 @@ def blocking_wait(ground: Ground) -> Iterator[Case]:
             Evidence("exposed meanwhile", int(ground.exposed.rest[rows].sum()) // len(ground.steps), "ns"),
             Evidence("nothing queued afterwards", int(after.sum() + idle.sum()) // len(ground.steps), "ns"),
         ),
-        cause="blocking-wait", host_back=True, ranks=_everybody(ground), steps=_names(ground),
+        cause="blocking-wait", recoverable=back, ranks=_everybody(ground), steps=_names(ground),
         group_id=ground.one_group(rows), calls=ground.calls_in(rows) or None,
     )  # fmt: skip
 
@@ -132,6 +137,15 @@ def device_synchronisation(ground: Ground) -> Iterator[Case]:
         cause="device-synchronisation", host_back=True, ranks=_everybody(ground), steps=_names(ground),
         calls=ground.calls_in(rows) or None,
     )  # fmt: skip
+
+
+def _total(ground: Ground, claim: Claim) -> Int64Array:
+    """Everything that a claim asks for, by step."""
+    total = np.zeros(len(ground.steps), np.int64)
+    for part in (claim.host, claim.wait, claim.rest):
+        if part is not None:
+            total += ground.per_step(ground.exposed.step, part)
+    return total if claim.idle is None else total + ground.per_step(ground.idle.step, claim.idle)
 
 
 def _up_to(ground: Ground, claim: Claim, host: Int64Array, idle: Int64Array, kind: int) -> Claim:

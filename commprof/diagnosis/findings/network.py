@@ -40,8 +40,8 @@ def low_bandwidth(ground: Ground) -> Iterator[Case]:
             of_rest(ground, rows, 1 - efficiency),
             (
                 "Check the path that NCCL chose (NCCL_DEBUG=INFO, NCCL_DEBUG_SUBSYS=GRAPH,TUNING): NVLink or PCIe, "
-                "GPUDirect RDMA, number of adapters and channels (NCCL_IB_HCA, NCCL_MIN_NCHANNELS); run nccl-tests on the "
-                "same ranks.",
+                "GPUDirect RDMA, number of adapters and channels (NCCL_IB_HCA, NCCL_MIN_NCHANNELS); run nccl-tests on "
+                "the same ranks.",
             ),
             (
                 Evidence("best bus bandwidth of large messages", reached, "GB/s"),
