@@ -4,13 +4,15 @@
 
 Every scenario is simulated with and without its fault, so that its cost is known. A finding counts as in the program
 where it is structural (tensor-parallel exposure, pipeline bubble, tail bucket) or where the same run without the fault
-has it too, at no less than half its size. Writes ``reports/records/synth-findings.md``.
+has it too, at no less than half its size. Writes ``reports/records/synth-findings.md``; ``--keep FILE`` adds a part of the
+scenarios to a file and ``--kept FILE`` makes the record from it.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import pickle
 import statistics
 import tempfile
 from collections import Counter, defaultdict
@@ -213,15 +215,26 @@ def main() -> int:
         parser.add_argument(f"--{name}", type=int, default=number)
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--no-record", action="store_true")
+    parser.add_argument("--keep", type=Path)
+    parser.add_argument("--kept", type=Path)
     options = parser.parse_args()
     outcomes: dict[str, list[Outcome]] = {"one": [], "none": [], "two": []}
-    for kind, count in (("one", options.scenarios), ("none", options.without), ("two", options.two)):
-        for seed in range(options.first, options.first + count):
-            outcome = run_one(seed, kind)
-            outcomes[kind].append(outcome)
-            _tell(outcome, kind)
+    if options.kept is not None:
+        with options.kept.open("rb") as stream:
+            while stream.peek(1):
+                kind, outcome = pickle.load(stream)
+                outcomes[kind].append(outcome)
+    else:
+        for kind, count in (("one", options.scenarios), ("none", options.without), ("two", options.two)):
+            for seed in range(options.first, options.first + count):
+                outcome = run_one(seed, kind)
+                outcomes[kind].append(outcome)
+                _tell(outcome, kind)
+                if options.keep is not None:
+                    with options.keep.open("ab") as stream:
+                        pickle.dump((kind, outcome), stream)
     text = report(outcomes)
-    if options.no_record:
+    if options.no_record or options.keep:
         print(text)
     else:
         RECORD.write_text(text, encoding="utf-8")
