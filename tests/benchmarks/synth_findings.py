@@ -4,8 +4,8 @@
 
 Every scenario is simulated with and without its fault, so that its cost is known. A finding counts as in the program
 where it is structural (tensor-parallel exposure, pipeline bubble, tail bucket) or where the same run without the fault
-has it too, at no less than half its size. Writes ``reports/records/synth-findings.md``; ``--keep FILE`` adds a part of the
-scenarios to a file and ``--kept FILE`` makes the record from it.
+has it too, at no less than half its size. Writes ``reports/records/synth-findings.md``; ``--keep FILE`` adds a part of
+the scenarios to a file and ``--kept FILE`` makes the record from it.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from commprof.synth.sampling import PROGRAM_NAMES, REGIMES, possible_faults, ran
 
 RECORD = Path(__file__).parents[2] / "reports" / "records" / "synth-findings.md"
 _SMALLEST = 0.02
+_KINDS = {"one": "one fault", "none": "no fault", "two": "two faults"}
 ACCUSING = {
     "straggler", "slow-link", "low-bandwidth", "network-intermittent", "input-bound", "tp-across-hosts",
     "blocking-wait", "ddp-no-overlap", "bucket-too-large", "compiled-backward", "reduction-alternates",
@@ -142,7 +143,9 @@ def run_one(seed: int, kind: str) -> Outcome:
 
 def report(outcomes: dict[str, list[Outcome]]) -> str:
     """The result as Markdown."""
+    counts = ", ".join(f"{len(outcomes[kind])} with {what}" for kind, what in _KINDS.items())
     lines = ["# Findings against injected faults", "", "Remade by `python -m tests.benchmarks.synth_findings`.", ""]
+    lines += [f"Scenarios: {counts}. Every second one uses the real model of collectives.", ""]
     one = [(o, k) for o in outcomes["one"] for k in o.cost]
     large = [(o, k) for o, k in one if o.cost[k] >= 0.05]
     middle = [(o, k) for o, k in one if 0.02 <= o.cost[k] < 0.05]
@@ -175,7 +178,7 @@ def report(outcomes: dict[str, list[Outcome]]) -> str:
 
 
 def accused(outcome: Outcome) -> list[str]:
-    """Findings above info that name a fault. A group larger than a host has to cross hosts: then that is no accusation."""
+    """Findings above info that name a fault. A group larger than a host has to cross hosts: that is no accusation."""
     crosses = outcome.scenario.tp > outcome.scenario.cluster.gpus_per_host
     return [
         f.id
