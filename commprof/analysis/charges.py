@@ -15,6 +15,7 @@ import numpy as np
 from commprof.analysis.behaviour import HOST, INPUT
 from commprof.analysis.clocks import Clocks
 from commprof.analysis.decided import LateRows, decided
+from commprof.analysis.displaced import displaced_transfers
 from commprof.analysis.lateness import (
     INHERITED,
     REASONS,
@@ -58,7 +59,7 @@ def find_charges(
     late = decided(analysis, found, times, clocks)
     exposed = exposed_waits(analysis, calls)
     beyond = _beyond_bubble(found, times, exposed, peers)
-    waited = beyond.copy()
+    waited = beyond + displaced_transfers(analysis, found, late, step, exposed)
     waited[late.row] = 0
     total = np.zeros(len(found))
     np.add.at(total, found.of_row, waited[found.rows])

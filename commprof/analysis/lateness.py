@@ -33,7 +33,7 @@ _GAPS = [HOST, INPUT, OTHER]
 _UNKNOWN_HOSTS = 0.2
 
 _IN_STEP_NS = 20_000
-_IN_STEP_SHARE = 0.005
+_IN_STEP_SHARE = 0.001
 
 
 @dataclass(slots=True, eq=False)
@@ -81,7 +81,12 @@ def find_lateness(
     more[:, :INHERITED] = np.maximum(ahead[:, row] - np.where(since[row] >= 0, ahead[:, since[row]], 0), 0).T
     excess = _step_excess(found, peers, step, ahead)
     unseen = _bound_by_host(excess, _host_excess(analysis, found, peers, step, group))
+    # Of one call no more than what the rank did beyond its peers in all of the step: the rest is a matter of order.
+    of_step = excess[found.calls.rank[row], np.where(step[row] < 0, excess.shape[1] - 1, step[row])]
     passing = waits.beyond[row]
+    bounded = np.minimum(more[:, :INHERITED], of_step)
+    some = passing > 0
+    more[some, :INHERITED] = bounded[some]
     told = more.sum(axis=1) + passing
     # With nothing before it in the capture, what nothing explains came in from before.
     more[:, INHERITED] = np.where(since[row] < 0, np.maximum(lateness[row] - told, 0), 0)

@@ -164,7 +164,7 @@ def record(results: dict[int, Outcome]) -> str:
     lines += ["| fault | runs | right | wrong |", "| --- | --- | --- | --- |"]
     rows: dict[str, Counter[str]] = defaultdict(Counter)
     for found in results.values():
-        rows[found.fault].update(runs=1, right=found.right, wrong=found.wrong)
+        rows[found.fault].update(runs=1, right=int(found.right), wrong=int(found.wrong))
     lines += [f"| {kind} | {row['runs']} | {row['right']} | {row['wrong']} |" for kind, row in sorted(rows.items())]
     return "\n".join(lines) + "\n"
 
