@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from commprof.analysis.run import analyze
     from commprof.api import load, write_report
     from commprof.capture import Capture
-    from commprof.diagnosis.model import Diagnosis
     from commprof.diagnosis.diagnose import diagnose
+    from commprof.diagnosis.model import Diagnosis
     from commprof.errors import CannotAnswer, CommprofError, InputRefused, NotATrace, UsageError, WorkerDied
     from commprof.trace.model import Trace
 

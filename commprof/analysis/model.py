@@ -21,8 +21,8 @@ from commprof.trace.model import Calls, FileFacts, GroupFacts
 if TYPE_CHECKING:
     from commprof.analysis.bandwidth import GroupBandwidth
     from commprof.analysis.behaviour import Behaviour
-    from commprof.analysis.charges import Charges
     from commprof.analysis.bucket_advice import BucketAdvice
+    from commprof.analysis.charges import Charges
     from commprof.analysis.clocks import Clocks
     from commprof.analysis.hardware_table import Hardware
     from commprof.analysis.host_delays import HostDelays

@@ -65,8 +65,9 @@ def run(
     }
     before = _manifests(folder)
     code = _run(command, run_environment(options))
-    if code == 0 and _manifests(folder) == before:
-        _say(f"nothing was captured to {folder}: no process of the command ended an optimizer step under torch")
+    if _manifests(folder) == before:
+        why = f"the command ended with {code}" if code else "no process of it ended an optimizer step under torch"
+        _say(f"nothing was captured to {folder}: {why}")
     return code
 
 

@@ -109,6 +109,34 @@ def top_findings(report: Json, most: int = MOST_FINDINGS) -> list[Advice]:
     ]
 
 
+def findings_title(report: Json) -> str:
+    """Heading of the findings: their shares are of the step of the rank that loses the most."""
+    text = f"What costs time {per_what(report)}, and what to change"
+    bar = report.get("accounting")
+    if not bar or len(report["ranks"]) < 2:
+        return text
+    ranks = bar["ranks"]
+    who = f"rank {ranks[0]}, which loses" if len(ranks) == 1 else "the ranks that lose"
+    return f"{text} ({who} the most: {format_ns(bar['duration_ns'])})"
+
+
+def left_out(report: Json, shown: int) -> str | None:
+    """What the findings shown leave out: how many more there are, and the time that none of them explains."""
+    rows = report["findings"] or []
+    larger = sum(row["severity"] != "info" for row in rows) - shown
+    small = sum(row["severity"] == "info" and bool(row["charged_ns"]) for row in rows)
+    parts = []
+    if larger > 0:
+        parts.append(f"{larger} more in the report")
+    if small:
+        parts.append(f"{small} that {'is' if small == 1 else 'are'} small or uncertain")
+    bar = report.get("accounting")
+    unexplained = sum(part["ns"] for part in bar["parts"] if part["name"].startswith("unexplained")) if bar else 0
+    if unexplained and rows:
+        parts.append(f"{format_ns(unexplained)} that no finding explains")
+    return f"and {', '.join(parts)}" if parts else None
+
+
 def causes(report: Json, most: int = MOST_CAUSES) -> list[Json]:
     """Why communication is exposed, as means per rank: rows of the cause table that have any time."""
     found = exposure(report, time_base(report))

@@ -61,7 +61,7 @@ def _mean_table(report: dict[str, Any]) -> Table:
 def _print_findings(report: dict[str, Any], found: list[summary.Advice], console: Console) -> None:
     """Time, what it is, and below it what to change."""
     console.print()
-    console.print(Text(f"What costs time {summary.per_what(report)}, and what to change", style="italic"))
+    console.print(Text(summary.findings_title(report), style="italic"))
     table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 1, 0, 0))
     table.add_column(no_wrap=True)
     table.add_column(justify="right", no_wrap=True)
@@ -73,9 +73,8 @@ def _print_findings(report: dict[str, Any], found: list[summary.Advice], console
             text.append(f"\n{finding.advice}", style="not bold")
         table.add_row(str(finding.number), finding.time, text)
     console.print(table)
-    left = sum(row["severity"] != "info" for row in report["findings"]) - len(found)
-    if left > 0:
-        console.print(Text(f"and {left} more in the report", style="dim"))
+    if line := summary.left_out(report, len(found)):
+        console.print(Text(line, style="dim"))
 
 
 def _print_late(report: dict[str, Any], console: Console) -> None:

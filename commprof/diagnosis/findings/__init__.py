@@ -32,6 +32,7 @@ from commprof.diagnosis.findings.host import (
     overlap_contention,
 )  # fmt: skip
 from commprof.diagnosis.findings.network import low_bandwidth, network_intermittent, slow_link
+from commprof.diagnosis.findings.on_cpu import advised_for_cpu, computes_on_cpu
 from commprof.diagnosis.findings.pipeline import pipeline_bubble
 from commprof.diagnosis.findings.sharded import (
     fsdp_late_launch,
@@ -91,5 +92,7 @@ RULES: tuple[Rule, ...] = (
 
 def cases(ground: Ground) -> Iterator[Case]:
     """Every case that any rule makes, in the order of precedence."""
+    on_cpu = computes_on_cpu(ground.analysis)
     for rule in RULES:
-        yield from rule(ground)
+        for case in rule(ground):
+            yield advised_for_cpu(case) if on_cpu else case

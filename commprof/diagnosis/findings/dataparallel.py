@@ -143,7 +143,10 @@ def ddp_tail_bucket(ground: Ground) -> Iterator[Case]:
     for index, step in enumerate(found):
         mine = exposed.call[rows & (exposed.step == index)]
         if len(mine) and len(step.calls):
-            place = int(np.flatnonzero(step.calls == step.calls[np.isin(step.calls, mine)][-1])[0])
+            places = np.flatnonzero(np.isin(step.calls, mine))
+            if not len(places):  # the tail of a step whose gradients were not recorded whole
+                continue
+            place = int(places[-1])
             bucket = int(ground.steps[index].rank.places.bucket[step.calls[place]])
             numbers.append(bucket if bucket >= 0 else place)
             sizes.append(int(step.size[place]))

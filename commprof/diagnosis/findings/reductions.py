@@ -197,7 +197,9 @@ def _backward(step: ReferenceStep, found: Reductions) -> int:
 
 def advised_caps(ground: Ground, rows: Mask) -> tuple[tuple[str, ...], tuple[Evidence, ...]]:
     """What the prediction for other bucket sizes adds to the advice and to the evidence; nothing where no other size is
-    predicted to be worth a change."""
+    predicted to be worth a change, or where one rank alone cannot tell transfers from waiting."""
+    if len(ground.analysis.ranks) < 2:
+        return (), ()
     group = ground.one_group(rows)
     found = next((entry for entry in ground.analysis.bucket_advice if entry.group == group), None)
     if found is None or found.best == found.current or not found.gain:

@@ -1,0 +1,37 @@
+"""The figures of terminal and Markdown: whose step the findings are of, and what they leave out."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from commprof.report.summary import findings_title, left_out
+
+
+def report(ranks: int, findings: list[tuple[str, int]], unexplained: int) -> dict[str, Any]:
+    return {
+        "ranks": [{"windows": "launch", "rank": rank} for rank in range(ranks)],
+        "findings": [{"severity": severity, "charged_ns": ns} for severity, ns in findings],
+        "accounting": {
+            "ranks": [1],
+            "duration_ns": 18_000_000,
+            "parts": [{"name": "compute", "ns": 5}, {"name": "unexplained-exposed", "ns": unexplained}],
+        },
+    }
+
+
+def test_findings_of_several_ranks_say_whose_step_they_are_shares_of() -> None:
+    found = report(2, [("high", 9)], 0)
+
+    title = findings_title(found)
+
+    assert title == "What costs time per step, and what to change (rank 1, which loses the most: 18.0 ms)"
+    assert "rank" not in findings_title(report(1, [("high", 9)], 0))
+
+
+def test_what_is_not_shown_is_counted() -> None:
+    found = report(2, [("high", 9), ("low", 5), ("info", 3), ("info", 0)], 252_000_000)
+
+    assert left_out(found, 1) == (
+        "and 1 more in the report, 1 that is small or uncertain, 252 ms that no finding explains"
+    )
+    assert left_out(report(2, [("high", 9)], 0), 1) is None
