@@ -17,9 +17,10 @@ def test_a_rank_without_a_device_is_not_told_to_look_at_one() -> None:
     slow = advised_for_cpu(case("straggler", "slow-device"))
     link = advised_for_cpu(case("slow-link", None))
 
-    assert "OMP_NUM_THREADS" in slow.advice[0] and "nvidia-smi" not in slow.advice[0]
+    assert "OMP_NUM_THREADS" in slow.advice[0]
+    assert "nvidia-smi" not in slow.advice[0]
     assert "gloo" in link.advice[0]
-    assert slow.title == "title" and slow.cause == "slow-device"
+    assert (slow.title, slow.cause) == ("title", "slow-device")
 
 
 def test_other_advice_stays() -> None:
