@@ -17,7 +17,8 @@ from commprof.trace.model import Calls
 TIMES, MOST, FEWEST = 10, 4, 8
 PROFILER_START, FIRST_USE = FLAGS.index("profiler-start"), FLAGS.index("first-use")
 _LARGE = 2
-"""A call that is not told apart is worth a warning if it is longer than one part in this many of the capture."""
+"""Calls that are not told apart are worth a warning if together they last more than one part in this many of the
+capture."""
 
 
 def flag_starts(calls: Calls) -> tuple[NDArray[np.int8], list[str]]:
@@ -44,7 +45,7 @@ def flag_starts(calls: Calls) -> tuple[NDArray[np.int8], list[str]]:
             continue
         if high - low >= FEWEST and leading <= MOST:
             flag[order[low : low + leading]] = PROFILER_START
-        elif _LARGE * int(duration[:leading].max()) > span:
+        elif _LARGE * int(duration[:leading].sum()) > span:
             warnings.append(
                 f"a call of {int(duration[0]) / 1e6:,.0f} ms at the start of its kind could not be told from training "
                 f"({leading} of {high - low} calls are long; limits: at most {MOST}, of at least {FEWEST})"

@@ -121,6 +121,27 @@ def test_c108_the_start_of_a_profiler_counts_nowhere(tmp_path: Path, sequence: b
     assert column(found, "exposed_ns")[0][0] == 14_999_999_000 + 1000
 
 
+LONG_US = 15_000_000
+
+
+@pytest.mark.parametrize(
+    ("count", "long", "warned"), [(20, [9], False), (20, [0, 1, 2, 3, 4], True), (7, [0], True)]
+)  # fmt: skip
+def test_c109_long_calls_that_are_no_start_are_real(tmp_path: Path, count: int, long: list[int], warned: bool) -> None:
+    """C109: as C108, but the long one in tenth place, five in front, or only seven calls of the kind."""
+    ends = np.cumsum([LONG_US if i in long else 1000 for i in range(count)]).tolist()
+    late = [(end - 14, end) for end in ends]
+    waiting = [(end - (LONG_US if i in long else 14), end) for i, end in enumerate(ends)]
+    found = ranks(tmp_path, [waiting, late], step=ends[-1] + 1000)
+
+    assert column(found, "flag") == {0: [None] * count, 1: [None] * count}
+    assert column(found, "wait_ns")[0] == [1000 * (LONG_US - 14) if i in long else 0 for i in range(count)]
+    assert [row["rank"] for row in found.report["stragglers"]] == [1]
+    told = [line for line in found.lines if "could not be told from training" in line]
+    assert [f"{len(long)} of {count} calls are long" in line for line in told] == [True] * warned
+    assert all("rank 0" in line for line in told)
+
+
 def test_c110_setting_up_a_communicator_is_long_on_all_ranks_and_no_waiting(tmp_path: Path) -> None:
     """C110: the first call of a group lasts 214,000 us on both ranks, nine more 20 us each."""
     spans = [(0, 214_000)] + [(220_000 + 1000 * i, 220_020 + 1000 * i) for i in range(9)]
@@ -221,6 +242,21 @@ def test_c114_groups_are_their_name_and_their_members(tmp_path: Path) -> None:
 
     assert found.report["matching"]["matched"] == 2
     assert column(found, "wait_ns") == {0: [0], 1: [10_000], 2: [0], 3: [10_000]}
+
+
+def test_c115_groups_of_one_size_keep_their_own_rows(tmp_path: Path) -> None:
+    """C115: the same operation and size in a TP group for 10 us and in a DP group for 1000 us."""
+
+    def fill(trace: Trace, rank: int) -> None:
+        tp, dp = ([0, 1], [2, 3])[rank // 2], ([0, 2], [1, 3])[rank % 2]
+        for i in range(4):
+            trace.all_reduce(2000 * i, 2000 * i + 10, metadata={"group": "1", "ranks": tp, "seq": i})
+            trace.all_reduce(2000 * i + 100, 2000 * i + 1100, metadata={"group": "2", "ranks": dp, "seq": i})
+
+    found = run(tmp_path, 4, fill)
+
+    rows = sorted((row["group"], tuple(row["ranks"]), row["transfer_ns"] // 8) for row in found.report["groups"])
+    assert rows == [("1", (0, 1), 10_000), ("1", (2, 3), 10_000), ("2", (0, 2), 1_000_000), ("2", (1, 3), 1_000_000)]
 
 
 def test_c116_streams_are_a_matter_of_each_rank(tmp_path: Path) -> None:
