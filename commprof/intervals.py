@@ -13,8 +13,9 @@ from numpy.typing import NDArray
 
 Int64Array = NDArray[np.int64]
 
-_FIRST = np.iinfo(np.int64).min
-_LAST = np.iinfo(np.int64).max
+_FIRST = -(1 << 62)
+_LAST = 1 << 62
+"""Bounds of a complement: beyond every instant that a trace can hold, and distances between them still fit int64."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -49,7 +50,7 @@ class IntervalSet:
         return self & other.complement()
 
     def complement(self) -> IntervalSet:
-        """All other instants of the int64 axis."""
+        """All other instants between 146 years before the epoch and 146 after it, in which every time of a trace lies."""
         starts = np.concatenate([[_FIRST], self.ends])
         ends = np.concatenate([self.starts, [_LAST]])
         keep = starts < ends

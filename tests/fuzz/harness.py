@@ -25,6 +25,7 @@ import commprof.trace.ahead
 import commprof.trace.document
 import commprof.trace.read
 import commprof.trace.source
+from commprof.analysis.across import AnalysisOptions, across
 from commprof.analysis.combine import combine
 from commprof.analysis.rank import analyze_rank
 from commprof.diagnosis.diagnose import diagnose
@@ -201,6 +202,7 @@ def report_numbers(path: str, trace: RankTrace, with_timeline: bool = True) -> N
     try:
         rank = analyze_rank(trace, with_timeline=with_timeline)
         analysis = combine(path, [rank], [])
+        across(analysis, AnalysisOptions())
         text = json_text(build_report(analysis, diagnose(analysis)))
     except CommprofError as error:
         return f"{type(error).__name__}: {error}"
