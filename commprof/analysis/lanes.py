@@ -44,8 +44,8 @@ class Lanes:
 
     def append(self, group: Int64Array, source: Int64Array, sink: Int64Array) -> None:
         """Add lanes without numbers."""
-        self.group, self.source = np.concatenate([self.group, group]), np.concatenate([self.source, source])
-        self.sink = np.concatenate([self.sink, sink])
+        for name, more in (("group", group), ("source", source), ("sink", sink)):
+            setattr(self, name, np.concatenate([getattr(self, name), np.asarray(more, np.int64)]))
         self.numbered = np.concatenate([self.numbered, np.zeros(len(group), np.bool_)])
 
 
