@@ -50,7 +50,7 @@ class IntervalSet:
         return self & other.complement()
 
     def complement(self) -> IntervalSet:
-        """All other instants between 146 years before the epoch and 146 after it, in which every time of a trace lies."""
+        """All other instants within 146 years of the epoch, where every time of a trace lies."""
         starts = np.concatenate([[_FIRST], self.ends])
         ends = np.concatenate([self.starts, [_LAST]])
         keep = starts < ends
