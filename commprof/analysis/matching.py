@@ -93,7 +93,11 @@ def _join_batches(analysis: Analysis, calls: AllCalls, lanes: Lanes, pairs: Pair
     groups = sorted(set(found.group.values()))
     base, key = len(lanes), int(pairs.key.max(initial=-1)) + 1
     # Per group one lane for batches whose partners are all in the input, and one for the others.
-    lanes.append(np.repeat(groups, 2), np.tile([EXCHANGE, EXCHANGE], len(groups)), np.tile([0, 1], len(groups)))
+    lanes.append(
+        np.repeat(np.array(groups, np.int64), 2),
+        np.tile([EXCHANGE, EXCHANGE], len(groups)),
+        np.tile([0, 1], len(groups)),
+    )
     for row in np.flatnonzero(found.component >= 0).tolist():
         number = int(found.component[row])
         lanes.lane[row] = base + 2 * groups.index(found.group[number]) + (number in found.missing)
