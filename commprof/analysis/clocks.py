@@ -17,6 +17,7 @@ from commprof.analysis.all_calls import SYNCHRONISING, codes
 from commprof.analysis.matching import COLLECTIVE, Matching
 from commprof.analysis.segments import any_of, medians
 from commprof.intervals import Int64Array
+from commprof.trace.splits import UNEQUAL, UNKNOWN
 
 Float64Array = NDArray[np.float64]
 
@@ -54,11 +55,14 @@ class Clocks:
 
 
 def synchronising(found: Matching) -> NDArray[np.bool_]:
-    """Matches whose members end together: shape ``(matches,)``."""
+    """Matches whose members end together: shape ``(matches,)``.
+
+    All-to-alls only where equal splits are known: kernels that send tokens to experts (DeepEP's dispatch) state none.
+    """
     calls, rows = found.calls, found.rows
     kind = np.isin(found.operation, codes(*SYNCHRONISING)) & (found.source == COLLECTIVE)
-    uneven = any_of(calls.unequal[rows] == 1, found.first)
-    return np.asarray(kind & ~uneven)
+    unequal, fused = calls.unequal[rows], calls.fused[rows]
+    return np.asarray(kind & ~any_of((unequal == UNEQUAL) | ((unequal == UNKNOWN) & ~fused), found.first))
 
 
 def align_clocks(found: Matching, hosts: Sequence[str | None]) -> Clocks:

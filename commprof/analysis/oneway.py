@@ -114,10 +114,12 @@ def batch_waits(
 
 
 def uneven_waits(
-    analysis: Analysis, found: Matching, times: MatchTimes, arrival: Int64Array, uncertain: Int64Array
-) -> None:
-    """All-to-alls with unequal splits: each waits for the last of those that send to it, where clocks can tell."""
-    told = times.uneven & times.aligned & (times.skew > _SPREAD_OVER_UNCERTAINTY * uncertain)
+    analysis: Analysis, found: Matching, times: MatchTimes, unequal: NDArray[np.bool_], arrival: Int64Array,
+    uncertain: Int64Array,
+) -> None:  # fmt: skip
+    """All-to-alls that may have ``unequal`` splits: each waits for the last of those that send to it, where clocks
+    can tell."""
+    told = unequal & times.aligned & (times.skew > _SPREAD_OVER_UNCERTAINTY * uncertain)
     calls, first = found.calls, found.first
     for match in np.flatnonzero(told).tolist():
         low, high = int(first[match]), int(first[match + 1])

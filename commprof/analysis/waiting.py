@@ -96,7 +96,8 @@ def match_times(analysis: Analysis, found: Matching, clocks: Clocks) -> MatchTim
     _name_last(times, found, rank, arrival, duration, meets & (found.absent == 0), uncertain)
     one_way_waits(found, times, arrival, finish)
     batch_waits(analysis, found, times, arrival, finish)
-    uneven_waits(analysis, found, times, arrival, uncertain)
+    unsaid = (found.operation == codes("all_to_all")[0]) & (found.source == COLLECTIVE) & ~meets
+    uneven_waits(analysis, found, times, unsaid, arrival, uncertain)
     return times
 
 

@@ -9,6 +9,7 @@ import numpy as np
 from commprof.analysis.slow_links import OUTLIER, SLOWER
 from commprof.diagnosis.findings.case import Case, of_rest, ranks_of, steps_of
 from commprof.diagnosis.findings.straggler import late_by_transfer, late_ranks
+from commprof.diagnosis.findings.tensor import crossing
 from commprof.diagnosis.ground import Ground
 from commprof.diagnosis.model import Evidence, Threshold
 from commprof.trace.operations import OPERATIONS
@@ -34,9 +35,13 @@ def low_bandwidth(ground: Ground) -> Iterator[Case]:
         if efficiency >= limits.efficiency or not rows.any():
             continue
         reached = float((entry.fit.moved[large] / entry.fit.ns[large]).max())
+        what, rate = operation.replace("_", "-"), format_gbps(reached)
+        between = group in crossing(ground.analysis)
         yield Case(
             "low-bandwidth",
-            f"Low bandwidth for messages of this size: {operation.replace('_', '-')} reaches {format_gbps(reached)}",
+            f"Network bound: {what} between hosts reaches {rate}, little for messages of this size"
+            if between
+            else f"Low bandwidth for messages of this size: {what} reaches {rate}",
             of_rest(ground, rows, 1 - efficiency),
             (
                 "Check the path that NCCL chose (NCCL_DEBUG=INFO, NCCL_DEBUG_SUBSYS=GRAPH,TUNING): NVLink or PCIe, "
