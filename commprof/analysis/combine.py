@@ -14,6 +14,10 @@ from commprof.trace.metadata import rank_in_name
 from commprof.trace.model import GroupFacts
 from commprof.units import format_ns
 
+_LONG_NS = 3_600_000_000_000
+_ALL_BUT = 0.999
+"""A device that is idle for more than this share of more than an hour was not recorded in one go."""
+
 _NOT_BUILT = ("whatif",)
 
 
@@ -187,6 +191,15 @@ def _rank_notes(rank: RankAnalysis, notes: list[Note]) -> None:
             listed = ", ".join(f"{count} {kind.replace('_', ' ')}" for kind, count in found.items())
             notes.append(Note(code, f"{where}: {sum(found.values())} events {text} ({listed})."))
     device = rank.devices[0]
+    whole = device.whole
+    if whole.duration > _LONG_NS and whole.idle > _ALL_BUT * whole.duration:
+        notes.append(
+            Note(
+                "events-apart",
+                f"{where}: its device events lie up to {format_ns(whole.duration)} apart with next to nothing between "
+                "them: a timestamp is broken, or several captures are in one file. Steps may be wrong.",
+            )
+        )
     if device.windows == "none":
         notes.append(
             Note("no-step-marks", f"{where}: no step marks; shares are of the whole window. Call step() in the loop.")

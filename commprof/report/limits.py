@@ -27,6 +27,7 @@ _OPERATORS: dict[str, Callable[[float, float], bool]] = {
 _TEXT = re.compile(r"^\s*((?:[^<>=\s\[]|\[[^\]]*\])+)\s*(<=|>=|<|>)\s*(\S.*?)\s*$")
 _PART = re.compile(r"[^.\[\]]+|\[[^\[\]]+\]")
 _KEY = re.compile(r"^[^.\[\]]+(?:\.[^.\[\]]+|\[[^\[\]]+\])*$")
+_WORD = re.compile(r"^[a-z][a-z_]*$")
 _UNITS = {"ns": 1, "us": 1_000, "µs": 1_000, "ms": 1_000_000, "s": 1_000_000_000}
 _QUANTITY = re.compile(
     r"^([-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?|[-+]?(?:nan|inf(?:inity)?))\s*(%|ns|us|µs|ms|s)?$", re.I
@@ -155,7 +156,9 @@ def _numbers(value: Any, parts: Sequence[str]) -> Iterator[float | None]:
                 yield from _numbers(entry, rest)
         elif part in value:
             yield from _numbers(value[part], rest)
-        else:
+        elif all(_WORD.match(key) for key in (part, *value)):
+            raise UsageError(f"the report has no {part!r} there", hint=f"it has {', '.join(sorted(value)[:40])}")
+        else:  # a table by rank or step, of which this one is not in the trace
             yield None
     elif isinstance(value, list):
         for entry in _chosen(value, part):

@@ -117,7 +117,7 @@ def findings_title(report: Json) -> str:
         return text
     ranks = bar["ranks"]
     who = f"rank {ranks[0]}, which loses" if len(ranks) == 1 else "the ranks that lose"
-    return f"{text} ({who} the most: {format_ns(bar['duration_ns'])})"
+    return f"{text} ({who} the most: {format_ns(bar['duration_ns'] // bar['steps'])})"
 
 
 def left_out(report: Json, shown: int) -> str | None:
@@ -131,9 +131,10 @@ def left_out(report: Json, shown: int) -> str | None:
     if small:
         parts.append(f"{small} that {'is' if small == 1 else 'are'} small or uncertain")
     bar = report.get("accounting")
-    unexplained = sum(part["ns"] for part in bar["parts"] if part["name"].startswith("unexplained")) if bar else 0
-    if unexplained and rows:
-        parts.append(f"{format_ns(unexplained)} that no finding explains")
+    if bar and rows:
+        unexplained = sum(part["ns"] for part in bar["parts"] if part["name"].startswith("unexplained"))
+        if per_step := unexplained // bar["steps"]:
+            parts.append(f"{format_ns(per_step)} that no finding explains")
     return f"and {', '.join(parts)}" if parts else None
 
 

@@ -141,7 +141,9 @@ def imbalance_rows(analysis: Analysis) -> list[dict[str, Any]]:
             "step": found.step,
             "sent_bytes": {str(rank): value for rank, value in found.sent.items()},
             "received_bytes": {str(rank): value for rank, value in found.received.items()},
+            "members": None if found.members is None else list(found.members),
             "per_peer": found.per_peer,
+            "per_peer_missing": found.per_peer_missing,
             "ratio": found.ratio,
             "ratio_received": found.ratio_received,
         }

@@ -177,3 +177,17 @@ def test_c045_events_in_any_order(seed: int, run_analyze: Analyze, tmp_path: Pat
 def _numbers(report: Any) -> Any:
     """The report without what names or measures the input files."""
     return {key: value for key, value in report.items() if key != "input"}
+
+
+def test_one_event_years_away_from_the_others_is_said(run_analyze: Analyze, tmp_path: Path) -> None:
+    trace = t0()
+    trace.shift(10**18)
+    trace.gemm(0, 1)
+
+    found = run_analyze(trace.write(tmp_path / "rank0.json"))
+
+    notes = [note["message"] for note in found.report["notes"] if note["code"] == "events-apart"]
+    assert len(notes) == 1
+    assert "a timestamp is broken" in notes[0]
+    usual = run_analyze(t0().write(tmp_path / "b" / "rank0.json"))
+    assert "events-apart" not in {note["code"] for note in usual.report["notes"]}

@@ -122,7 +122,7 @@ def test_an_exceeded_limit_decides_even_if_another_cannot_be_answered(check: Cal
         ("coverage.device_events>2", 1),
         ("findings.input-bound.share_of_step<=2%", 0),
         ("ranks[7].mean.idle_ns<=1", 3),
-        ("ranks[0].mean.idel_ns<=1", 3),
+        ("ranks[0].mean.idel_ns<=1", 2),
         ("nothing.there<=1", 2),
         ("ranks[0].mean<=1", 2),
         ("findings.no-such<=1", 2),
@@ -178,3 +178,14 @@ def test_annotations_for_github_on_request(check: Callable[..., Any]) -> None:
         "::error title=commprof check::max-exposed: 30.0 %25 of step time is above the limit of 10.0 %25"
         in errors.splitlines()
     )
+
+
+def test_a_key_that_no_report_has_is_refused_and_a_row_that_this_one_lacks_cannot_be_answered(
+    check: Callable[..., tuple[int, str, Any]],
+) -> None:
+    code, errors, _ = check(t0(), "--limit", "overall.nope<=5")
+    other, _, _ = check(t0(), "--limit", "collectives[0].exposed_by_step.ProfilerStep#99<=5")
+
+    assert code == 2
+    assert "the report has no 'nope' there" in errors
+    assert other == 3

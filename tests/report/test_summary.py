@@ -13,8 +13,9 @@ def report(ranks: int, findings: list[tuple[str, int]], unexplained: int) -> dic
         "findings": [{"severity": severity, "charged_ns": ns} for severity, ns in findings],
         "accounting": {
             "ranks": [1],
-            "duration_ns": 18_000_000,
-            "parts": [{"name": "compute", "ns": 5}, {"name": "unexplained-exposed", "ns": unexplained}],
+            "steps": 2,
+            "duration_ns": 36_000_000,
+            "parts": [{"name": "compute", "ns": 5}, {"name": "unexplained-exposed", "ns": 2 * unexplained}],
         },
     }
 

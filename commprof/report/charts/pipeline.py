@@ -9,6 +9,7 @@ from commprof.units import format_bytes, format_ns
 
 MOST_STAGES = 64
 MOST_ROWS = 30
+MOST_PEERS = 16
 
 
 def pipeline(report: Json) -> Json | None:
@@ -55,7 +56,31 @@ def imbalance(report: Json) -> Json | None:
     if not rows:
         return None
     ordered = sorted(rows, key=lambda row: (-(row["ratio"] or 0), row["match"] or 0))
-    return {"rows": [_call(row) for row in ordered[:MOST_ROWS]], "total": len(rows)}
+    return {"rows": [_call(row) for row in ordered[:MOST_ROWS]], "total": len(rows), "peers": _peers(ordered[0])}
+
+
+def _peers(row: Json) -> Json:
+    """Who sends how much to whom in one call: ranks down, and their peers across where those are told."""
+    matrix, members, missing = row["per_peer"], row["members"], row["per_peer_missing"]
+    if matrix is not None and len(members) > MOST_PEERS:
+        matrix, missing = None, f"more than {MOST_PEERS} members, see the JSON report"
+    ranks = sorted(row["sent_bytes"], key=int)
+    shown = dict(zip(map(str, members), matrix, strict=True)) if matrix is not None else {}
+    return {
+        "step": clean(row["step"], 60),
+        "match": "n/a" if row["match"] is None else str(row["match"]),
+        "columns": [f"to rank {rank}" for rank in members] if matrix is not None else [],
+        "rows": [
+            {
+                "rank": f"rank {rank}",
+                "cells": [format_bytes(size) for size in shown.get(rank, ())],
+                "received": format_bytes(row["received_bytes"].get(rank)),
+                "sent": format_bytes(row["sent_bytes"][rank]),
+            }
+            for rank in ranks[:MOST_STAGES]
+        ],
+        "missing": missing,
+    }
 
 
 def _call(row: Json) -> Json:

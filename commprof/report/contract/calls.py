@@ -302,7 +302,9 @@ class Imbalance(TypedDict):
     step: str | None
     sent_bytes: dict[str, Bytes | None]
     received_bytes: dict[str, Bytes | None]
-    per_peer: Any
+    members: Annotated[list[int] | None, Meta(description="global ranks, the order of rows and columns of per_peer")]
+    per_peer: list[list[Bytes]] | None
+    per_peer_missing: Annotated[str | None, Meta(description="why per_peer is null")]
     ratio: float | None
     ratio_received: float | None
 
