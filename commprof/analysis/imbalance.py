@@ -18,14 +18,16 @@ _MATRIX_MEMBERS = 64
 class Imbalance:
     """One all-to-all with unequal splits: bytes by rank, ``None`` where a rank does not say. ``ratio`` is the largest
     over the mean of the bytes sent, ``ratio_received`` of those received. ``per_peer[i][j]`` are the bytes from the
-    ``i``-th to the ``j``-th member of the group, ``None`` where not every member states its splits."""
+    ``i``-th to the ``j``-th of ``members`` (global ranks); where it is ``None``, ``per_peer_missing`` says why."""
 
     match: int
     group: int
     step: str | None
     sent: dict[int, int | None]
     received: dict[int, int | None]
+    members: tuple[int, ...] | None
     per_peer: list[list[int]] | None
+    per_peer_missing: str | None
     ratio: float | None
     ratio_received: float | None
 
@@ -37,7 +39,7 @@ def find_imbalance(analysis: Analysis, found: Matching, times: MatchTimes) -> li
     for match in np.flatnonzero(times.uneven).tolist():
         rows = found.rows[int(found.first[match]) : int(found.first[match + 1])]
         sent, received = {}, {}
-        stated = {}
+        stated, cut = {}, False
         for row in rows.tolist():
             index = int(calls.rank[row])
             own, place = analysis.ranks[index].calls, row - int(calls.first[index])
@@ -45,7 +47,10 @@ def find_imbalance(analysis: Analysis, found: Matching, times: MatchTimes) -> li
             sent[number], received[number] = _known(own.sent_bytes[place]), _known(own.received_bytes[place])
             if place in own.splits and own.splits[place][0] is not None:
                 stated[number] = own.splits[place][0]
+            cut |= place in own.shortened
         step = int(calls.step[rows[0]])
+        members = analysis.groups[found.group[match]].ranks
+        matrix = _matrix(members, stated)
         out.append(
             Imbalance(
                 match,
@@ -53,7 +58,9 @@ def find_imbalance(analysis: Analysis, found: Matching, times: MatchTimes) -> li
                 calls.step_names[step] if step >= 0 else None,
                 sent,
                 received,
-                _matrix(analysis.groups[found.group[match]].ranks, stated),
+                members,
+                matrix,
+                None if matrix is not None else _why_not(members, set(sent), cut),
                 _ratio(sent),
                 _ratio(received),
             )
@@ -80,3 +87,14 @@ def _matrix(members: tuple[int, ...] | None, stated: dict[int, tuple[int, ...] |
     if any(row is None or len(row) != len(members) for row in rows):
         return None
     return [list(row) for row in rows if row is not None]
+
+
+def _why_not(members: tuple[int, ...] | None, given: set[int], cut: bool) -> str:
+    """Why nothing is known of the bytes between each two members; ``given`` are the ranks in the input."""
+    if cut:
+        return "split sizes truncated"
+    if members is None:
+        return "members of the group unknown"
+    if len(members) > _MATRIX_MEMBERS:
+        return f"more than {_MATRIX_MEMBERS} members"
+    return "split sizes not stated" if given.issuperset(members) else "traces of members missing"

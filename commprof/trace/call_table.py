@@ -110,6 +110,8 @@ def finish(drafts: Drafts, rank: RankTrace) -> Calls:
     for index, place in enumerate(fact.tolist() if details.splits or details.partners else []):
         if place in details.splits:
             calls.splits[index] = details.splits[place]
+        if place in details.shortened:
+            calls.shortened.add(index)
         if place in details.partners:
             calls.partners[index] = details.partners[place]
     # A barrier does nothing but wait, whatever carries it out.
@@ -141,6 +143,7 @@ class _Details:
         self.groups = GroupTable(rank)
         self.dtypes: dict[str, int] = {}
         self.splits: dict[int, tuple[tuple[int, ...] | None, tuple[int, ...] | None]] = {}
+        self.shortened: set[int] = set()
         self.partners: dict[int, tuple[tuple[int, int, int], ...]] = {}
         self.unknown_dtype = np.zeros(len(facts), np.int64)
         kinds = {"operation": np.int8, "unequal": np.int8, "group": np.int32, "dtype": np.int32}
@@ -185,6 +188,8 @@ class _Details:
             self.columns["unequal"][place] = found.unequal
             if width is not None and (facts.given is not None or facts.got is not None):
                 self.splits[place] = (_scaled(found.sent_to, width), _scaled(found.received_from, width))
+            if any(shown is not None and not shown.complete for shown in (facts.given, facts.got)):
+                self.shortened.add(place)
         elif facts.operation == "send":
             sent, received = sent or received, 0
         elif facts.operation == "recv":

@@ -188,7 +188,8 @@ class Calls:
     ``first``/``last`` delimit the kernels of a call in ``kernel_start``/``kernel_end``. ``sent_bytes`` and
     ``received_bytes`` are what the rank gives and gets, its own part included (-1 unknown). ``unequal`` says of an
     all-to-all whether its splits differ on this rank: 1 yes, 0 no (or no all-to-all), -1 unknown; ``splits`` holds, for
-    the calls that state their split sizes, the bytes to and from each member in group order (``None`` where shortened).
+    the calls that state their split sizes, the bytes to and from each member in group order (``None`` where not
+    told), and ``shortened`` those calls of which the profiler cut the lists.
     ``partners`` holds, for a batch of point-to-point calls in one kernel, the peer and the bytes given to it and gotten
     from it of each (-1 unknown). ``peer`` and ``root`` are global ranks (-1 none or unknown).
     """
@@ -223,6 +224,7 @@ class Calls:
     kernel_start: Int64Array
     kernel_end: Int64Array
     splits: dict[int, tuple[tuple[int, ...] | None, tuple[int, ...] | None]] = field(default_factory=dict)
+    shortened: set[int] = field(default_factory=set)
     partners: dict[int, tuple[tuple[int, int, int], ...]] = field(default_factory=dict)
     groups: list[GroupFacts] = field(default_factory=list)
     dtypes: list[str] = field(default_factory=list)
