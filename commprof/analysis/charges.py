@@ -32,6 +32,7 @@ from commprof.analysis.waiting import MatchTimes
 from commprof.intervals import Int64Array, expand_ranges
 
 _WORTH_FOLLOWING_NS = 50.0
+_BETWEEN_STAGES = ("pp", "embedding")
 
 
 @dataclass(slots=True, eq=False)
@@ -58,7 +59,7 @@ def find_charges(
     calls = found.calls
     late = decided(analysis, found, times, clocks)
     exposed = exposed_waits(analysis, calls)
-    beyond = _beyond_bubble(found, times, exposed, peers)
+    beyond = _beyond_bubble(analysis, found, exposed, peers)
     waited = beyond + displaced_transfers(analysis, found, late, step, exposed)
     waited[late.row] = 0
     total = np.zeros(len(found))
@@ -72,15 +73,18 @@ def find_charges(
     return _pass_on(analysis, found, clocks, lateness, late, where, charge, direct)
 
 
-def _beyond_bubble(found: Matching, times: MatchTimes, exposed: Int64Array, peers: Peers) -> Int64Array:
+def _beyond_bubble(analysis: Analysis, found: Matching, exposed: Int64Array, peers: Peers) -> Int64Array:
     """Exposed waiting of each row that a late rank can be charged with.
 
     Waiting for messages of a pipeline is its bubble: only what the same call of other replicas does not wait counts.
+    So is waiting in collectives between its stages (tied embeddings): one of them drains last in every step.
     """
-    message = np.zeros(len(exposed), np.bool_)
-    message[found.rows[(found.source != COLLECTIVE)[found.of_row]]] = True
+    joins = np.array([role.name in _BETWEEN_STAGES for role in analysis.roles] + [False])
+    within = (found.source != COLLECTIVE) | joins[np.minimum(found.group, len(joins) - 1)]
+    bubble = np.zeros(len(exposed), np.bool_)
+    bubble[found.rows[within[found.of_row]]] = True
     usual, others = medians_of_others(exposed, peers.place)
-    return np.where(message, np.where(others > 0, np.maximum(exposed - usual, 0), 0), exposed)
+    return np.where(bubble, np.where(others > 0, np.maximum(exposed - usual, 0), 0), exposed)
 
 
 def _pass_on(

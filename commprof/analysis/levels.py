@@ -108,10 +108,14 @@ def _replicas(analysis: Analysis) -> list[Level]:
 
 
 def long_stages(analysis: Analysis, stages: Sequence[Level], steps: Sequence[str]) -> list[LongStage]:
-    """Stages whose ranks compute more in a step than those of the other stages do."""
+    """Stages whose ranks compute more in a step than those of the other stages do.
+
+    What a stage computes is the median of its ranks, of two the smaller: one slow device makes no longer stage.
+    """
     if len(stages) < 2:
         return []
-    compute = np.array([np.mean([_compute(analysis, rank, steps) for rank in stage.members]) for stage in stages])
+    by_rank = [[_compute(analysis, rank, steps) for rank in stage.members] for stage in stages]
+    compute = np.array([np.quantile(ranks, 0.5, method="lower") for ranks in by_rank])
     out = []
     for place, stage in enumerate(stages):
         usual = float(np.median(np.delete(compute, place)))

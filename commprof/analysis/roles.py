@@ -123,8 +123,8 @@ def _settle_by_shape(use: GroupUse, neighbours: _Neighbours) -> None:
         return
     others = neighbours.of(use)
     if any(other.purposes[0] in ("sharded", "partitioned") and _cross(use, other) for other in others):
-        settled = _replicates(use, others) is not None or _holds_experts(use, others) is not None
-        use.purposes = ("gradients",) if settled else ("tensor",)
+        settled = (_replicates(use, others), _holds_experts(use, others), _ties_embeddings(use, others))
+        use.purposes = ("gradients",) if any(found is not None for found in settled) else ("tensor",)
         return
     for other in others:
         if other.by_phase or not other.facts.ranks or not {"tensor", "gradients"} & set(other.purposes):
