@@ -81,13 +81,22 @@ def main(argv: Sequence[str] | None = None) -> int:
         _line(f"{error.filename or 'standard output'}: {error.strerror or error}")
         return _BROKE
     except Exception as error:
-        code = _usage(error)
+        code = _package(error) if isinstance(error, ModuleNotFoundError) else _usage(error)
         if code is not None:
             return code
         if debug:
             traceback.print_exc()
         _line(f"internal error: {type(error).__name__}: {error} (run again with --debug and report it)")
         return _BROKE
+
+
+def _package(error: ModuleNotFoundError) -> int | None:
+    """The exit code for a package that is not installed, after naming it; ``None`` for a module of our own."""
+    package = (error.name or "").partition(".")[0]
+    if package in ("", "commprof"):
+        return None
+    _line(f"the package {package} is not installed (pip install {package})")
+    return 2
 
 
 def _usage(error: Exception) -> int | None:
