@@ -81,6 +81,11 @@ class GroupBandwidth:
         return self.fit.scaled(size_bytes * factor, self.members, members)
 
     @property
+    def undisturbed(self) -> bool:
+        """Whether every call that the figures rest on is clean, be they five or fewer."""
+        return not self.bound and (not self.contended or 0 < self.clean == self.calls)
+
+    @property
     def efficiency(self) -> float | None:
         """Median against the lower end of the ceiling; above 1 where a better algorithm or in-switch reduction runs."""
         return self.median / self.ceiling.low if self.ceiling and self.median is not None else None

@@ -169,7 +169,9 @@ def test_c131_c153_against_a_stated_peak(
     assert group["efficiency"] == pytest.approx(efficiency)
     assert group["peak_gbps"] == float(peak)
     assert "GB/s" in group["peak_source"]
-    assert not [finding for finding in run.report["findings"] if finding["id"] in ("low-bandwidth", "slow-link")]
+    said = [finding for finding in run.report["findings"] if finding["id"] in ("low-bandwidth", "slow-link")]
+    # Half of the peak is missed in a call of 0.1 % of the step: told, but no finding. Above the peak nothing is told.
+    assert [finding["severity"] for finding in said] == (["info"] if efficiency < 0.5 else [])
     (group,) = without.report["groups"]
     assert (group["efficiency"], group["peak_gbps"], group["peak_source"]) == (None, None, None)
 

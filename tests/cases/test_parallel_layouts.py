@@ -15,14 +15,16 @@ NOTIFY = "void deep_ep::intranode::notify_dispatch<8>(int const*, int*, int cons
 DISPATCH = "void deep_ep::intranode::dispatch<8, 768, 8192>(int4*, float*, int*)"
 
 
-@pytest.mark.parametrize("late", [0, 2, 3])
-def test_c144_a_slow_network_between_hosts_is_the_network_and_no_ranks_fault(late: int, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("late", "steps"), [(0, 6), (2, 6), (3, 1), (7, 2)])
+def test_c144_a_slow_network_between_hosts_is_the_network_and_no_ranks_fault(
+    late: int, steps: int, tmp_path: Path
+) -> None:
     """C144: 8 ranks on two hosts reduce 100 MB in 100 ms: 1.75 GB/s of 12.5 stated. One enters 0.5 ms later."""
     hosts = ["A"] * 4 + ["B"] * 4
     for rank in range(8):
         trace = Trace(rank=rank, world_size=8)
         trace.top["host_name"] = hosts[rank]
-        for step in range(6):
+        for step in range(steps):
             at = 120_000 * step
             trace.step(step, at, at + 120_000)
             trace.gemm(at, at + 19_000)

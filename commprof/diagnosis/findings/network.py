@@ -23,7 +23,7 @@ def low_bandwidth(ground: Ground) -> Iterator[Case]:
     """
     limits = ground.limits
     for (group, operation), entry in sorted(ground.analysis.bandwidth.items()):
-        if entry.ceiling is None or entry.bound or entry.contended:
+        if entry.ceiling is None or not entry.undisturbed:
             continue
         large = entry.fit.moved >= limits.large_message * entry.factor
         if not large.any():
@@ -55,7 +55,7 @@ def low_bandwidth(ground: Ground) -> Iterator[Case]:
                 Evidence("calls without contention", entry.clean, "calls"),
             ),
             ranks=ranks_of(ground, rows), steps=steps_of(ground, rows), group_id=group, calls=ground.calls_in(rows),
-            confidence="bound",
+            confidence="estimate" if entry.contended else "bound",
             threshold=Threshold(limits.efficiency, "share of the transfer", entry.ceiling.source),
         )  # fmt: skip
 
