@@ -9,16 +9,87 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from tests.analysis.published_timelines import read_job, write_job
+from tests.analysis.published_timelines import CLIP, Job, read_job, write_job
 from tests.builders.command import Run
 
-pytestmark = pytest.mark.traces
 Analyze = Callable[..., Run]
+US = 1000
+REPLICAS, STAGES = 3, 3
 
 
+def small_job(slow: dict[tuple[int, int], float]) -> Job:
+    """Five steps of one micro-batch through three stages; a pass lasts 1 ms, of a slow (replica, stage) longer.
+
+    The first stage ends last in every step. The last one has waited 2 ms by then to sum the tied embeddings with it.
+    """
+    job = Job(REPLICAS, STAGES, {})
+    for number in range(1, 6):
+        begin = 100_000 * US * number
+        step: list[dict[str, Any]] = []
+
+        def add(what: str, replica: int, stage: int, start: int, length: int, into: Any = step) -> int:
+            row = {"what": what, "rank": job.rank(replica, stage), "start": start, "end": start + length, "number": 0}
+            into.append(row)
+            return start + length
+
+        done: dict[tuple[int, int], int] = {}
+        for replica in range(REPLICAS):
+            at = begin
+            passes = [("forward", stage) for stage in range(STAGES)]
+            passes += [("backward", stage) for stage in reversed(range(STAGES))]
+            for place, (way, stage) in enumerate(passes):
+                length = round(1000 * US * slow.get((replica, stage), 1.0))
+                at = done[replica, stage] = add(f"{way}-compute", replica, stage, at, length)
+                if place + 1 < len(passes) and passes[place + 1][1] != stage:
+                    add(f"{way}-send", replica, stage, at, 10 * US)
+                    at = add(f"{way}-recv", replica, passes[place + 1][1], at, 10 * US)
+            for stage in (0, STAGES - 1):
+                add("embedding-grads-all-reduce", replica, stage, at, 50 * US)
+                done[replica, stage] = at + 50 * US
+        for stage in range(STAGES):
+            start = max(done[replica, stage] for replica in range(REPLICAS))
+            for replica in range(REPLICAS):
+                done[replica, stage] = add("grads-reduce-scatter", replica, stage, start, 200 * US)
+        start = max(done.values())
+        for replica, stage in done:
+            add("optimizer", replica, stage, add(CLIP, replica, stage, start, 20 * US), 100 * US)
+        job.steps[number] = step
+    return job
+
+
+def test_a_pipeline_that_drains_into_tied_embeddings_names_nobody(run_analyze: Analyze, tmp_path: Path) -> None:
+    run = run_analyze(write_job(small_job({}), tmp_path / "run"))
+
+    assert {row["role"] for row in run.report["groups"] if row["group"] == "embd"} == {"embedding"}
+    assert run.report["stragglers"] == []
+
+
+@pytest.mark.parametrize("stage", range(STAGES))
+def test_a_slow_worker_is_named_and_its_stage_is_not(stage: int, run_analyze: Analyze, tmp_path: Path) -> None:
+    """Twice as slow: the mean of its stage is a third above that of the others."""
+    job = small_job({(1, stage): 2.0})
+
+    run = run_analyze(write_job(job, tmp_path / "run"))
+
+    late = [(row["rank"], row["kind"], row["cause"]) for row in run.report["stragglers"]]
+    assert late == [(job.rank(1, stage), "persistent", "slow-device")]
+
+
+@pytest.mark.parametrize("stage", range(STAGES))
+def test_a_stage_with_more_to_compute_is_named_as_a_stage(stage: int, run_analyze: Analyze, tmp_path: Path) -> None:
+    job = small_job({(replica, stage): 1.5 for replica in range(REPLICAS)})
+
+    run = run_analyze(write_job(job, tmp_path / "run"))
+
+    late = [(row["rank"], row["role"], row["cause"]) for row in run.report["stragglers"]]
+    assert late == [(None, f"pipeline stage {stage}", "more-work")]
+
+
+@pytest.mark.traces
 def test_one_slowed_worker_of_16_is_named_alone_and_its_device_is_slow(
     public_traces: Path, run_analyze: Analyze, tmp_path: Path
 ) -> None:
@@ -33,6 +104,7 @@ def test_one_slowed_worker_of_16_is_named_alone_and_its_device_is_slow(
     assert run.report["matching"]["unmatched"] == 0
 
 
+@pytest.mark.traces
 def test_a_last_stage_with_more_to_compute_is_no_fault_of_a_worker(
     public_traces: Path, run_analyze: Analyze, tmp_path: Path
 ) -> None:
