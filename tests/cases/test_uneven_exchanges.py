@@ -140,3 +140,19 @@ def test_c169_members_of_an_exchange_are_global_ranks(members: list[int], tmp_pa
         [names[0], "4.00 MB", "1.00 MB"],
         [names[1], "7.00 MB", "2.00 MB"],
     ]
+
+
+def test_totals_alone_tell_the_imbalance_but_no_peers(tmp_path: Path) -> None:
+    """As C166 without split sizes: what is sent differs, so the splits do."""
+    for rank, sent in enumerate((10, 10, 10, 40)):
+        trace = Trace(rank=rank, world_size=4)
+        trace.step(1, 0, 10_000)
+        metadata = {"elements": sent * MB, "out_elements": 70 * MB // 4, "dtype": "Byte"}
+        trace.collective("all_to_allv", 100, 500 + 100 * rank, metadata=metadata)
+        trace.write(tmp_path / "run" / f"rank{rank}.json")
+    found = analyze(tmp_path / "run", tmp_path / "report.json")
+
+    (row,) = found.report["imbalance"]
+    assert (round(row["ratio"], 2), row["per_peer"]) == (2.29, None)
+    assert row["per_peer_missing"] == "split sizes not stated"
+    assert [*column(found, "transfer_ns").values()] == [[None]] * 4
