@@ -31,6 +31,9 @@ def print_summary(view: dict[str, Any], console: Console) -> None:
     console.print(_mean_table(report))
     if found:
         _print_findings(report, found, console)
+    elif line := summary.left_out(report, 0):
+        console.print()
+        console.print(Text(f"No single cause stands out of the noise: {line.removeprefix('and ')}", style="italic"))
     if not any(finding.id == "straggler" for finding in found):
         _print_late(report, console)
     _print_causes(report, console)
