@@ -24,6 +24,8 @@ ALIKE = 2.0
 """Members of a host, stage or replica whose charges are within this factor are named as a whole."""
 _DEVIATIONS = 3.0
 _SCATTER = 3.0
+_TURNS_FROM = 3
+"""From so many ranks on that are late now and then, nobody is accused: a pause goes round."""
 _FEWEST_STEPS = 3
 _FIRST_STEP_OUT_FROM = 4
 _OUTSIDE = 0.5
@@ -79,7 +81,7 @@ def find_stragglers(
     rotating = namer.rotating(levels)
     if rotating is not None:
         return [rotating, *stages]
-    out, covered = stages, set[int]()
+    out, covered = list(stages), set[int]()
     for level in sorted(levels, key=lambda level: -len(level.members)):
         if covered.isdisjoint(level.members) and namer.together(level):
             named = namer.name(level.members, level)
@@ -91,6 +93,9 @@ def find_stragglers(
             named = namer.name((rank,), None)
             if named is not None:
                 out.append(named)
+    turns = namer.taking_turns(out[len(stages) :])
+    if turns is not None:
+        return [turns, *stages]
     return sorted(out, key=lambda straggler: -straggler.charged_per_step)
 
 
@@ -249,6 +254,20 @@ class _Namer:
             members, Level("rotating", "", members), "rotating", self.ledger.share(members), cause
         )
         return _nobody(straggler)
+
+    def taking_turns(self, named: Sequence[Straggler]) -> Straggler | None:
+        """One pause that goes round, where several ranks are late now and then and none much more than the others."""
+        alone = [one for one in named if one.kind == "intermittent" and len(one.members) == 1]
+        if len(alone) < _TURNS_FROM or len(alone) < len(named):
+            return None
+        charged = [one.charged_per_step for one in alone]
+        if max(charged) > ALIKE * float(np.mean(charged)):
+            return None
+        numbers = [rank.rank for rank in self.analysis.ranks]
+        members = tuple(sorted(numbers.index(one.members[0]) for one in alone))
+        cause = find_cause(self.analysis, self.charges, self.peers, members, self.ledger.names)
+        level = Level("rotating", "", members)
+        return _nobody(self._straggler(members, level, "rotating", self.ledger.share(members), cause))
 
     def _takes_turns(self, own: Float64Array, led: NDArray[np.bool_]) -> bool:
         """Whether the leader of each step stands alone in it, so that it is a pause and not noise of all."""
