@@ -57,7 +57,7 @@ def analyze(
     if no_html and html is not None:
         raise UsageError("--no-html and --html contradict each other")
     target = None if no_html else html or Path("reports") / f"{report_name(paths)}.html"
-    return run_analyze(
+    report_on(
         paths,
         html=target,
         json=json,
@@ -71,31 +71,6 @@ def analyze(
         hosts=hosts,
         hta=hta,
     )
-
-
-def run_analyze(
-    paths: list[str],
-    *,
-    html: Path | None,
-    json: str | None = None,
-    markdown: Path | None = None,
-    calls: bool = True,
-    steps: str | None = None,
-    comm_patterns: list[str] | None = None,
-    only: str | None = None,
-    jobs: int | None = None,
-    hardware: str | None = None,
-    hosts: str | None = None,
-    hta: bool = False,
-) -> int:
-    """The whole of ``commprof analyze``: reads, prints, writes; returns the exit code.
-
-    Raises errors of :mod:`commprof.errors`; where the trace holds device work the reports are written first.
-    """
-    report_on(
-        paths, html=html, json=json, markdown=markdown, calls=calls, steps=steps, comm_patterns=comm_patterns,
-        only=only, jobs=jobs, hardware=hardware, hosts=hosts, hta=hta,
-    )  # fmt: skip
     return 0
 
 
@@ -115,7 +90,10 @@ def report_on(
     limits: Sequence[Limit] = (),
     hta: bool = False,
 ) -> dict[str, Any]:
-    """Read, judge, hold the report to ``limits``, print and write; returns the report."""
+    """Read, judge, hold the report to ``limits``, print and write; returns the report.
+
+    Raises errors of :mod:`commprof.errors`; where the trace holds device work the reports are written first.
+    """
     from commprof.analysis.run import analyze as measure
     from commprof.diagnosis.diagnose import diagnose
     from commprof.report.limits import check_rows

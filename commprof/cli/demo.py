@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.util
 import sys
-import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import count
@@ -79,17 +78,11 @@ def _train(folder: Path, job: Strategy, ranks: int) -> None:
 
 def _report(folder: Path) -> int:
     """Analyse as ``commprof analyze`` does, and close with the verdict in one sentence."""
-    import msgspec
+    from commprof.cli.analyze import report_on
 
-    from commprof.cli.analyze import run_analyze
-
-    html = Path("reports") / f"{folder.name}.html"
-    with tempfile.TemporaryDirectory(prefix="commprof-") as scratch:
-        report = Path(scratch) / "report.json"
-        code = run_analyze([str(folder)], html=html, json=str(report))
-        summary = msgspec.json.decode(report.read_bytes())["verdict"]["summary"]
-    print(summary)
-    return code
+    report = report_on([str(folder)], html=Path("reports") / f"{folder.name}.html")
+    print(report["verdict"]["summary"])
+    return 0
 
 
 @contextmanager

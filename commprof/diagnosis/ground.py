@@ -315,8 +315,4 @@ def _idle(steps: Sequence[ReferenceStep]) -> Idle:
 def _idle_of(step: ReferenceStep) -> list[IdleTime]:
     names = step.rank.shares.step_names
     windows = {number for number, name in enumerate(names) if name in step.unit.names}
-    return [
-        row
-        for row in getattr(step.rank, "idle", None) or ()
-        if row.step in windows and row.device == step.device.device
-    ]
+    return [row for row in step.rank.idle if row.step in windows and row.device == step.device.device]

@@ -82,9 +82,7 @@ def _blamed(analysis: Analysis, totals: Totals, lost: Lost, bottleneck: str) -> 
 
 def _late(analysis: Analysis) -> str:
     """Who is late, in words."""
-    named: Sequence[Straggler] = [
-        row for row in getattr(analysis, "stragglers", None) or () if row.cause != "more-work"
-    ]
+    named: Sequence[Straggler] = [row for row in analysis.stragglers if row.cause != "more-work"]
     if not named or named[0].kind == "rotating":
         return "a different rank in every step"
     first = named[0]

@@ -38,10 +38,10 @@ def lost_time(analysis: Analysis) -> Lost:
     """Add up what every rank waited and idled in the steps that the verdict is about."""
     known = bool(analysis.waiting) and any((waits.match >= 0).any() for waits in analysis.waiting)
     root = roots(analysis) if known else None
-    named = getattr(analysis, "stragglers", None) or ()
+    named = analysis.stragglers
     faults = [row for row in named if row.cause != "more-work"]
     heavier = [row for row in named if row.cause == "more-work"]
-    uneven = {row.match for row in getattr(analysis, "imbalance", None) or ()}
+    uneven = {row.match for row in analysis.imbalance}
     sums = dict.fromkeys(("waiting", "late", "uneven", "bubble"), 0)
     idle: Counter[str] = Counter()
     for index, rank in enumerate(analysis.ranks):

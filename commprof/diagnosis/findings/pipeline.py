@@ -17,7 +17,7 @@ def pipeline_bubble(ground: Ground) -> Iterator[Case]:
         return
     claim = whole(ground, rows, "wait")
     claim.idle = idle
-    found = getattr(ground.analysis, "pipeline", None)
+    found = ground.analysis.pipeline
     evidence = [
         Evidence("idle inside the pipeline", int(idle.sum()) // len(ground.steps), "ns"),
         Evidence("waiting for receives", int(ground.exposed.wait[rows].sum()) // len(ground.steps), "ns"),

@@ -18,7 +18,7 @@ _ROLES = ("tp", "cp")
 
 def crossing(analysis: Analysis) -> list[int]:
     """Groups whose members are known to sit on several hosts."""
-    return [index for index, role in enumerate(getattr(analysis, "roles", None) or ()) if role.crosses_hosts]
+    return [index for index, role in enumerate(analysis.roles) if role.crosses_hosts]
 
 
 def tp_across_hosts(ground: Ground) -> Iterator[Case]:
@@ -56,14 +56,13 @@ def _over_network(ground: Ground, rows: Mask) -> NDArray[np.float64]:
     What ranks reach inside a host is taken from groups that stay inside, else from the link of the known hardware.
     """
     analysis = ground.analysis
-    bandwidth = getattr(analysis, "bandwidth", None) or {}
-    inside = [entry.best for (group, _), entry in bandwidth.items() if group not in crossing(analysis)]
+    inside = [entry.best for (group, _), entry in analysis.bandwidth.items() if group not in crossing(analysis)]
     link = getattr(getattr(analysis, "hardware", None), "link_gbps", None)
     reached = max((best for best in inside if best), default=link)
     share = np.ones(len(rows), np.float64)
     if reached is None:
         return share
-    for (group, operation), entry in bandwidth.items():
+    for (group, operation), entry in analysis.bandwidth.items():
         if entry.median:
             mine = (ground.exposed.group == group) & (ground.exposed.operation == OPERATIONS.index(operation))
             share[mine] = max(0.0, 1 - entry.median / reached)
