@@ -59,6 +59,7 @@ def device_work(rank: RankTrace, kinds: Classification, launches: Int64Array) ->
                 device.end[copy],
                 device.stream[copy],
                 device.name[copy].astype(np.int64),
+                thread[copy],
                 np.concatenate([launch[comm], launch[copy]]),
             )
         )
@@ -89,6 +90,7 @@ def cpu_work(rank: RankTrace) -> Work | None:
         None,
         rank.annotations.start[rows],
         rank.annotations.end[rows],
+        nothing,
         nothing,
         nothing,
         nothing,

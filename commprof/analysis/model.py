@@ -13,7 +13,7 @@ from commprof.analysis.frameworks import FrameworkMarks
 from commprof.analysis.named_spans import SpanTimes
 from commprof.analysis.places import CallPlaces, PieceCauses
 from commprof.analysis.rollup import ExposureRow
-from commprof.analysis.where_model import Bucket, Contention, IdleTime, Unit
+from commprof.analysis.where_model import Bucket, BucketCopies, Contention, IdleTime, Unit
 from commprof.intervals import Int64Array
 from commprof.manifest import Manifest
 from commprof.trace.model import Calls, FileFacts, GroupFacts
@@ -185,6 +185,7 @@ class RankAnalysis:
     delays: HostDelays | None = None
     """Why the CPU was late."""
     buckets: list[Bucket] = field(default_factory=list)
+    bucket_copies: list[BucketCopies] = field(default_factory=list)
     idle: list[IdleTime] = field(default_factory=list)
     units: list[Unit] = field(default_factory=list)
     contention: list[Contention] = field(default_factory=list)

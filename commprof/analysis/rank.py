@@ -131,6 +131,7 @@ def _measure(
         delays=located.delays,
         causes=located.causes,
         buckets=located.buckets,
+        bucket_copies=located.bucket_copies,
         idle=located.idle,
         units=located.units,
         contention=located.contention,

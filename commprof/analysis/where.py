@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from commprof.analysis.bucket_copies import find_bucket_copies
 from commprof.analysis.buckets import find_buckets
 from commprof.analysis.causes import find_causes
 from commprof.analysis.contention import find_contention
@@ -24,7 +25,7 @@ from commprof.analysis.stage_facts import StageFacts, stage_facts
 from commprof.analysis.syncs import find_syncs
 from commprof.analysis.timing import timing_of
 from commprof.analysis.units import find_units
-from commprof.analysis.where_model import Bucket, Contention, IdleTime, Unit
+from commprof.analysis.where_model import Bucket, BucketCopies, Contention, IdleTime, Unit
 from commprof.intervals import Int64Array
 from commprof.manifest import DdpModule
 from commprof.trace.model import NOT_LAUNCHED
@@ -42,6 +43,7 @@ class Where:
     contention: list[Contention]
     stage: StageFacts | None
     delays: HostDelays
+    bucket_copies: list[BucketCopies]
 
 
 def locate(scene: Scene, ddp: Sequence[DdpModule] = ()) -> Where:
@@ -72,6 +74,7 @@ def locate(scene: Scene, ddp: Sequence[DdpModule] = ()) -> Where:
         find_contention(scene),
         stage_facts(scene, places, compute, backward),
         find_delays(scene, syncs, causes.host),
+        find_bucket_copies(scene, buckets),
     )
 
 

@@ -83,3 +83,14 @@ class Contention:
     calls_beside: int
     ns_beside: int
     cost: int
+
+
+@dataclass(frozen=True, slots=True)
+class BucketCopies:
+    """Copies of gradients into buckets or back in one window: how many, how long, and how long beside nothing else."""
+
+    device: int
+    step: int
+    count: int
+    ns: int
+    exposed: int

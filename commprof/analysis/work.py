@@ -38,6 +38,7 @@ class Work:
     copy_end: Int64Array
     copy_stream: Int64Array
     copy_name: Int64Array
+    copy_thread: Int64Array
     other_launch: Int64Array
     """Launches of communication and copies, in that order."""
 
@@ -55,6 +56,11 @@ class Work:
     def copy(self) -> IntervalSet:
         """``M``: instants with copies."""
         return union(self.copy_start, self.copy_end)
+
+    @property
+    def copy_launch(self) -> Int64Array:
+        """Launches of the copies."""
+        return self.other_launch[len(self.comm_start) :]
 
     @property
     def all_start(self) -> Int64Array:

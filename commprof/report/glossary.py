@@ -112,6 +112,12 @@ MEASURED = (
         "it; a smaller last bucket makes it shorter.",
     ),
     Term(
+        "bucket-copies",
+        "Bucket copies",
+        "Copies of gradients inside the device, into the buffer that is reduced or back. They are copies and no "
+        "communication; with gradient_as_bucket_view gradients live in their buckets and nothing is copied.",
+    ),
+    Term(
         "lag",
         "Ready, launched, lag",
         "A bucket is ready when the last compute before it has ended: its last gradient and the copy into the bucket. "

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
+from commprof.diagnosis.findings.bucket_copies import bucket_copies
 from commprof.diagnosis.findings.capture import max_connections, profiler_start, timing_enabled, unclaimed
 from commprof.diagnosis.findings.case import Case
 from commprof.diagnosis.findings.dataparallel import (
@@ -81,6 +82,7 @@ RULES: tuple[Rule, ...] = (
     allocator_retries,
     device_synchronisation,
     host_bound,
+    bucket_copies,
     copy_bound,
     unclaimed,
     overlap_contention,
