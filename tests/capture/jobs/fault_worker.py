@@ -28,6 +28,7 @@ from torch.utils.data import DataLoader, Dataset
 from commprof.capture import Capture
 from commprof.capture.jobs.job import LEARNING_RATE, cross_entropy
 from commprof.capture.jobs.transformer import Shape, Transformer, sequences
+from tests.capture.jobs.core_use import CoreUse, go_first
 from tests.capture.jobs.fault_kinds import Plan
 from tests.capture.jobs.hand_reduction import HandReduction
 
@@ -164,38 +165,43 @@ def _collect_garbage() -> None:
 
 
 @contextlib.contextmanager
-def busy_core(wanted: bool) -> Iterator[None]:
-    """Another process that wants this process's core all the time."""
+def busy_core(wanted: bool) -> Iterator[int | None]:
+    """Another process that wants this process's core all the time; gives its id."""
     if not wanted:
-        yield
+        yield None
         return
     foreign = subprocess.Popen([sys.executable, "-S", "-c", "while True: pass"])  # pinned as this process is
     try:
-        yield
+        yield foreign.pid
     finally:
         foreign.kill()
         foreign.wait()
 
 
-def run(plan: Plan, rank: int, out: Path) -> dict[str, Any]:
-    """Train under ``Capture``; what was measured before the fault began."""
+def run(plan: Plan, rank: int, core: int, out: Path) -> dict[str, Any]:
+    """Train under ``Capture``; what was measured before the fault began, and what others took of the core then."""
     job = Run(plan, rank)
     sound = job.measure()
     gc.freeze()  # a collection costs what the garbage costs then, not what torch is made of
     model = job.model
+    foreign = 0.0
     with (
-        busy_core(job.late and plan.kind == "busy-core"),
+        busy_core(job.late and plan.kind == "busy-core") as burner,
         Capture(out, model=model, skip=SKIP, warmup=WARMUP, steps=STEPS) as capture,
     ):
-        for _ in range(SKIP + WARMUP + STEPS + AFTER):
+        use = CoreUse(core, burner)
+        for index in range(SKIP + WARMUP + STEPS + AFTER):
             job.step()
+            if index == SKIP + WARMUP + STEPS - 1:
+                foreign = use.foreign_share()
             capture.step()
-    return {"sound_step_ns": sound}
+    return {"sound_step_ns": sound, "foreign_share": foreign}
 
 
 def main() -> None:
     rank, core, rendezvous = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
     os.sched_setaffinity(0, {core})
+    go_first()
     torch.set_num_threads(1)
     gc.collect()
     gc.freeze()
@@ -206,7 +212,7 @@ def main() -> None:
     for line in sys.stdin:
         order = json.loads(line)
         try:
-            answer = run(Plan(**order["plan"]), rank, Path(order["out"]))
+            answer = run(Plan(**order["plan"]), rank, core, Path(order["out"]))
         except Exception:
             answer = {"error": traceback.format_exc()}
         answers.write(json.dumps(answer) + "\n")
