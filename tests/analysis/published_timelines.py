@@ -1,4 +1,4 @@
-"""Published timelines of pipeline-parallel jobs as traces of their workers.
+"""Published timelines of pipeline-parallel jobs as traces of their workers, and as operations to replay.
 
 ``straggler-analysis`` of the public traces (ByteDance-Seed/StragglerAnalysis, Apache-2.0) holds one event per operation
 of a worker (data-parallel rank, pipeline stage): forward and backward passes, messages between stages, collectives.
@@ -15,6 +15,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
+from commprof.analysis.replay import Schedule
 from tests.builders.kineto import Trace
 
 STREAMS = {"forward-send": 20, "forward-recv": 21, "backward-send": 22, "backward-recv": 23}
@@ -25,6 +29,8 @@ COLLECTIVES = {
 }
 CLIP = "optimizer-clip-main-grad"
 """An all-reduce of the norm over all workers, then each scales its own gradients."""
+WHOLE_JOB = 1 << 30
+COMPUTE = ("forward-compute", "backward-compute", "optimizer")
 LEFT_OUT = ("gc", "layernorm-grads-all-reduce")
 """Without length, and among tensor-parallel ranks of which the timeline holds one."""
 
@@ -128,3 +134,80 @@ def _add(job: Job, trace: Trace, event: dict[str, Any], ready: int, norm: int) -
             trace.kernel("scale_gradients", micros(norm), end)
     else:
         trace.kernel(what, micros(event["start"]), end)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Operations:
+    """A job to replay: its schedule, and of each operation its seconds, kind, worker and step."""
+
+    schedule: Schedule
+    seconds: NDArray[np.float64]
+    kind: NDArray[np.int64]
+    communicates: NDArray[np.bool_]
+    rank: NDArray[np.int64]
+    step: NDArray[np.int64]
+
+    def step_time(self, seconds: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Mean length of the steps if operations last ``seconds``, shape ``(..., operations)``."""
+        ends = self.schedule.ends(seconds)
+        return np.mean([ends[..., self.step == step].max(axis=-1) for step in np.unique(self.step)], axis=0)
+
+
+def operations_of(job: Job) -> Operations:
+    """Streams of a worker: computation, collectives, and messages by direction (forward, backward) and end.
+
+    On a stream one operation follows the other. A pass waits for the message that brings its input, a message for the
+    pass that makes what it carries; the first pass for the parameters, the first sum of gradients for the last pass.
+    """
+    rows = [
+        (number, event)
+        for number, step in sorted(job.steps.items())
+        for event in sorted(step, key=lambda event: (event["start"], event["end"]))
+    ]
+    place = {(number, event["rank"], event["what"], event["number"]): at for at, (number, event) in enumerate(rows)}
+    before: list[tuple[int, int]] = []
+    streams: dict[tuple[int, int, str], int] = {}
+    last_pass: dict[tuple[int, int], int] = {}
+    meets: dict[tuple[Any, ...], int] = {}
+    met: list[int] = []
+    for at, (number, event) in enumerate(rows):
+        what, rank = event["what"], event["rank"]
+        met.append(meets.setdefault(_meeting(job, number, event), at))
+        stream = "passes" if what in COMPUTE[:2] else what if what in STREAMS else "collectives"
+        if (number, rank, stream) in streams:
+            before.append((streams[number, rank, stream], at))
+        elif stream == "passes":
+            before.append((place[number, rank, "params-all-gather", 0], at))
+        streams[number, rank, stream] = at
+        if stream == "passes":
+            way = what.split("-")[0]
+            last_pass[number, rank] = at
+            if (brings := place.get((number, rank, f"{way}-recv", event["number"]))) is not None:
+                before.append((brings, at))
+            if (carries := place.get((number, rank, f"{way}-send", event["number"]))) is not None:
+                before.append((at, carries))
+        elif stream == "collectives" and (number, rank) in last_pass:
+            before.append((last_pass[number, rank], at))
+    kinds = sorted({event["what"] for _, event in rows})
+    return Operations(
+        Schedule(np.array(met), np.array(before)),
+        np.array([(event["end"] - event["start"]) / 1e9 for _, event in rows]),
+        np.array([kinds.index(event["what"]) for _, event in rows]),
+        np.array([event["what"] not in COMPUTE for _, event in rows]),
+        np.array([event["rank"] for _, event in rows]),
+        np.array([number for number, _ in rows]),
+    )
+
+
+def _meeting(job: Job, step: int, event: dict[str, Any]) -> tuple[Any, ...]:
+    """What two operations have in common that start together."""
+    what, rank = event["what"], event["rank"]
+    if what in STREAMS:
+        way, end = what.split("-")
+        sender = rank if end == "send" else rank + (-job.dp if way == "forward" else job.dp)
+        return step, way, sender, event["number"]
+    if what == CLIP:
+        return step, what
+    if what in COLLECTIVES:
+        return step, what, tuple(job.replica(rank) if what.startswith("embedding") else job.stage(rank))
+    return step, what, rank, event["number"]

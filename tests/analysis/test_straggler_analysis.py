@@ -2,7 +2,7 @@
 
 The published answers: of the time that job AR loses, the worker of replica 0 and stage 0 alone holds 1.0017 and the
 last stage nothing (-0.0012); of that of job ST the last stage holds 1.2194 and the slowest workers 0.0314. These
-figures come from replaying the job with other durations, which is not part of what is compared here: names and causes.
+figures come from replaying the job with other durations (``test_replay``); here names and causes are compared.
 """
 
 from __future__ import annotations
