@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import numpy as np
 
 from commprof.analysis.slow_links import OUTLIER, SLOWER
-from commprof.diagnosis.findings.case import Case, of_rest, ranks_of, steps_of
+from commprof.diagnosis.findings.case import Case, Claim, ranks_of, steps_of
+from commprof.diagnosis.findings.shorter import given_back, transfers
 from commprof.diagnosis.findings.straggler import late_by_transfer, late_ranks
 from commprof.diagnosis.findings.tensor import crossing
-from commprof.diagnosis.ground import Ground
+from commprof.diagnosis.ground import Ground, ReferenceStep
 from commprof.diagnosis.model import Evidence, Threshold
+from commprof.intervals import Int64Array
 from commprof.trace.operations import OPERATIONS
 from commprof.units import format_gbps
 
@@ -42,7 +44,7 @@ def low_bandwidth(ground: Ground) -> Iterator[Case]:
             f"Network bound: {what} between hosts reaches {rate}, little for messages of this size"
             if between
             else f"Low bandwidth for messages of this size: {what} reaches {rate}",
-            of_rest(ground, rows, 1 - efficiency),
+            Claim(rest=given_back(ground, _excess(ground, group, operation, 1 - efficiency, limits.large_message))),
             (
                 "Check the path that NCCL chose (NCCL_DEBUG=INFO, NCCL_DEBUG_SUBSYS=GRAPH,TUNING): NVLink or PCIe, "
                 "GPUDirect RDMA, number of adapters and channels (NCCL_IB_HCA, NCCL_MIN_NCHANNELS); run nccl-tests on "
@@ -64,7 +66,8 @@ def slow_link(ground: Ground) -> Iterator[Case]:
     """One group is slower than its siblings, whoever comes late."""
     for row in ground.slow_links:
         rows = (ground.exposed.group == row.group) & (ground.exposed.operation == row.operation)
-        claim = of_rest(ground, rows, 1 - 1 / row.factor)
+        shorter = _excess(ground, row.group, OPERATIONS[row.operation], 1 - 1 / row.factor)
+        claim = Claim(rest=given_back(ground, shorter))
         # Others wait for the ranks that the slow group holds up.
         held = np.isin(late_ranks(ground), sorted(late_by_transfer(ground) & set(row.ranks)))
         claim.wait = np.where(held, ground.exposed.wait, 0)
@@ -98,16 +101,19 @@ def network_intermittent(ground: Ground) -> Iterator[Case]:
     """The same messages take much longer now and then."""
     for row in ground.intermittent:
         factor = dict(zip(row.matches.tolist(), row.factors.tolist(), strict=True))
-        share = np.array([1 - 1 / factor.get(match, 1.0) for match in ground.exposed.match.tolist()])
-        rows = share > 0
-        if not rows.any():
+        rows = np.isin(ground.exposed.match, row.matches)
+        claim = Claim(rest=given_back(ground, _excess_of(ground, factor)))
+        # Others wait for the ranks that the slow calls hold up.
+        held = np.isin(late_ranks(ground), sorted(late_by_transfer(ground) & set(row.ranks)))
+        claim.wait = np.where(held, ground.exposed.wait, 0)
+        if not (claim.wait.any() or (claim.rest is not None and claim.rest.any())):
             continue
         operation = OPERATIONS[row.operation].replace("_", "-")
         yield Case(
             "network-intermittent",
             f"The network is slow now and then: {len(row.matches)} of {row.calls} {operation} calls take up to "
             f"{float(row.factors.max()):.0f} times as long as most",
-            of_rest(ground, rows, share),
+            claim,
             (
                 "Look for what shares the network at those times (checkpoints, other jobs, congestion), for flapping "
                 "links "
@@ -117,6 +123,36 @@ def network_intermittent(ground: Ground) -> Iterator[Case]:
                 Evidence("slow calls", len(row.matches), "calls"),
                 Evidence("median of them against most", round(float(np.median(row.factors)), 3), "times as long"),
             ),
-            ranks=tuple(row.ranks), steps=steps_of(ground, rows), group_id=row.group, calls=ground.calls_in(rows),
+            ranks=tuple(row.ranks), steps=steps_of(ground, rows | held), group_id=row.group,
+            calls=ground.calls_in(rows | held),
             threshold=Threshold(OUTLIER, "times as long", "default: twice what is usual"),
         )  # fmt: skip
+
+
+def _excess(
+    ground: Ground, group: int, operation: str, share: float, least: int = 0
+) -> Callable[[ReferenceStep], Int64Array]:
+    """By how much the calls of one operation of a group (an index into the analysis) last too long: a share of their
+    transfers, of messages from ``least`` bytes on."""
+
+    def of_step(step: ReferenceStep) -> Int64Array:
+        calls = step.rank.calls
+        groups = np.array([*ground.analysis.group_of[step.where], -1], np.int64)
+        mine = (groups[calls.group] == group) & (calls.operation == OPERATIONS.index(operation)) & ~calls.fused
+        mine &= calls.size_bytes >= least if least else mine
+        return np.where(mine, transfers(ground, step) * share, 0).astype(np.int64)
+
+    return of_step
+
+
+def _excess_of(ground: Ground, factor: dict[int, float]) -> Callable[[ReferenceStep], Int64Array]:
+    """By how much single calls last too long; ``factor`` by match."""
+
+    def of_step(step: ReferenceStep) -> Int64Array:
+        if not ground.analysis.waiting:
+            return np.zeros(len(step.rank.calls), np.int64)
+        match = ground.analysis.waiting[step.where].match
+        share = np.array([1 - 1 / factor.get(number, 1.0) for number in match.tolist()], np.float64)
+        return np.asarray(transfers(ground, step) * share, np.int64)
+
+    return of_step

@@ -17,6 +17,7 @@ from commprof.diagnosis.findings.reductions import (
     of_gradients,
     with_overlap,
 )
+from commprof.diagnosis.findings.shorter import transfers
 from commprof.diagnosis.ground import Ground, Mask, ReferenceStep
 from commprof.diagnosis.model import Evidence, Threshold
 from commprof.intervals import Int64Array
@@ -168,7 +169,7 @@ def _latency(ground: Ground) -> NDArray[np.float64]:
 def _latency_of_calls(ground: Ground, step: ReferenceStep) -> NDArray[np.float64]:
     """The same for every call of a rank."""
     calls, limits = step.rank.calls, ground.limits
-    size, lasted = calls.size_bytes, _transfers(ground, step)
+    size, lasted = calls.size_bytes, transfers(ground, step)
     share = np.where((size >= 0) & (size < limits.tiny_message), 1.0, 0.0)
     share[_short(step, limits.small_latency_ns)] = 1.0
     usable = (size > 0) & (lasted > 0) & ~np.isin(step.rank.places.flag, (0, 1)) & ~calls.fused
@@ -198,11 +199,3 @@ def _short(step: ReferenceStep, limit: int) -> Mask:
         short[mine] = np.median(calls.duration[mine]) <= limit
     return short
 
-
-def _transfers(ground: Ground, step: ReferenceStep) -> Int64Array:
-    """How long each call of a rank transferred; where that is not known, how long it lasted."""
-    calls = step.rank.calls
-    if not ground.analysis.waiting:
-        return calls.duration
-    transfer = ground.analysis.waiting[step.where].transfer
-    return np.where(transfer > 0, np.minimum(transfer, calls.duration), calls.duration)

@@ -106,8 +106,10 @@ def _own_part(ground: Ground, row: Straggler) -> float:
 
 
 def late_by_transfer(ground: Ground) -> set[int]:
-    """Late ranks whose own transfers are the cause and whose group has a slow link: the link is named instead."""
+    """Late ranks whose own transfers are the cause and whose group has a slow link, always or now and then: the link
+    is named instead."""
     slow = {rank for link in ground.slow_links for rank in link.ranks}
+    slow |= {rank for link in ground.intermittent for rank in link.ranks}
     late = [row for row in ground.known("stragglers") if row.cause == "communication"]
     return {rank for row in late for rank in row.members if rank in slow}
 
