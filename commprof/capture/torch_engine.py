@@ -104,7 +104,7 @@ class TorchEngine:
             activities=activities,
             record_shapes=True,
             with_stack=self._with_stack,
-            experimental_config=_all_threads(),
+            experimental_config=all_threads(),
         )
         self._profiler.prepare_trace()
         self._watch.begin(getattr(self._profiler, "profiler", None), on_rival)
@@ -175,12 +175,12 @@ class TorchEngine:
         profiler.stop_trace()
 
 
-def _all_threads() -> Any:
+def all_threads() -> Any:
     """Record every thread, where this release can: else collectives of other threads are lost."""
     from torch._C._profiler import _ExperimentalConfig
 
     try:
-        return _ExperimentalConfig(profile_all_threads=True)
+        return _ExperimentalConfig(profileall_threads=True)
     except TypeError:
         return None
 

@@ -1,8 +1,10 @@
 """What the hook costs: ``python -m tests.benchmarks.capture_overhead [--record FILE] [--small]``.
 
 Two processes train a 12-million-parameter transformer with DDP on gloo. Inside the window: four steps
-recorded and four not, in alternating order, with an A/A control of the same shape beside it; each step is
-paired with its neighbour of the other kind. Outside it: steps with a waiting hook against steps without.
+recorded by the hook, four by a bare ``torch.profiler`` with the same options and four not recorded, in alternating
+order, with an A/A control of the same shape beside it; each step is paired with its neighbour of the other kind. The
+bare profiler is the floor of any hook that uses it. Outside the window: steps with a waiting hook against steps
+without.
 Ratios are medians of pairs with a 95 % bootstrap interval. The hook's own time is taken over 10,000 calls.
 """
 
@@ -24,14 +26,17 @@ import torch
 import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
+from torch.profiler import ProfilerActivity, _KinetoProfile
 
 from commprof.capture import Capture
 from commprof.capture.jobs.launch import launch
 from commprof.capture.jobs.transformer import Shape, Transformer
+from commprof.capture.torch_engine import all_threads
 from commprof.manifest import read_manifests
 
 BLOCK = 4
 CALLS = 10_000
+WINDOW = ("window", "window, bare profiler", "window, hook over bare profiler", "window A/A")
 
 
 class Job:
@@ -71,15 +76,27 @@ def recorded(job: Job, folder: Path) -> list[float]:
     return times
 
 
-def paired(job: Job, cycles: int, first: Callable[[int], list[float]], second: Callable[[int], list[float]]) -> Any:
-    """``cycles`` blocks of each kind, in alternating order, a step between them to settle; times of both."""
-    kinds: tuple[list[float], list[float]] = ([], [])
+def bare(job: Job) -> list[float]:
+    """The profiler alone, with the options that the hook gives it."""
+    profiler = _KinetoProfile(
+        activities=[ProfilerActivity.CPU], record_shapes=True, experimental_config=all_threads()
+    )  # fmt: skip
+    profiler.prepare_trace()
+    job.step()
+    profiler.start_trace()
+    times = plain(job)
+    profiler.stop_trace()
+    return times
+
+
+def interleaved(job: Job, cycles: int, *kinds: Callable[[int], list[float]]) -> list[list[float]]:
+    """``cycles`` blocks of each kind, forwards and backwards in turn, a step between them to settle; times by kind."""
+    times: list[list[float]] = [[] for _ in kinds]
     for cycle in range(cycles):
-        order = (0, 1) if cycle % 2 else (1, 0)
-        for kind in order:
+        for kind in range(len(kinds))[:: 1 if cycle % 2 else -1]:
             job.step()
-            kinds[kind].extend((first, second)[kind](cycle))
-    return kinds
+            times[kind].extend(kinds[kind](cycle))
+    return times
 
 
 def outside(job: Job, folder: Path, steps: int) -> Any:
@@ -119,8 +136,13 @@ def work(folder: Path, cycles: int, outside_steps: int, small: bool) -> None:
     for _ in range(4):
         job.step()
     found: dict[str, Any] = {}
-    found["window"] = paired(job, cycles, lambda n: recorded(job, folder / f"trace-{n}"), lambda n: plain(job))
-    found["window A/A"] = paired(job, cycles, lambda n: plain(job), lambda n: plain(job))
+    hooked, alone, without = interleaved(
+        job, cycles, lambda n: recorded(job, folder / f"trace-{n}"), lambda n: bare(job), lambda n: plain(job)
+    )
+    found["window"] = (hooked, without)
+    found["window, bare profiler"] = (alone, without)
+    found["window, hook over bare profiler"] = (hooked, alone)
+    found["window A/A"] = interleaved(job, cycles, lambda n: plain(job), lambda n: plain(job))
     other = Job(96, 32)
     for _ in range(4):
         other.step()
@@ -151,7 +173,7 @@ def interval(first: list[float], second: list[float]) -> tuple[float, float, flo
 def report(folder: Path) -> str:
     found = json.loads((folder / "found.json").read_text())
     lines = ["| what | pairs | step without, ms | ratio | 95 % interval |", "| --- | --- | --- | --- | --- |"]
-    for name in ("window", "window A/A", "outside", "outside A/A"):
+    for name in (*WINDOW, "outside", "outside A/A"):
         first, second = found[name]
         middle, low, high = interval(first, second)
         usual = 1000 * statistics.median(second)
@@ -179,7 +201,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--record", type=Path, help="write the record to this file")
     parser.add_argument("--small", action="store_true", help="a quick look: small model, few pairs")
-    parser.add_argument("--cycles", type=int, default=16, help="blocks of four steps of each kind")
+    parser.add_argument("--cycles", type=int, default=30, help="blocks of four steps of each kind")
     parser.add_argument("--outside", type=int, default=200, help="pairs outside the window")
     parser.add_argument("--worker", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -197,6 +219,8 @@ def main() -> None:
             "# What the hook costs\n\nRemade by `python -m tests.benchmarks.capture_overhead`. Two processes, DDP on "
             f"gloo, {os.cpu_count()} shared cores, torch {torch.__version__}, Python {sys.version.split()[0]}; inside "
             "the window a transformer of 12 million parameters. `window` compares recorded with unrecorded steps, "
+            "`bare profiler` the same with `torch.profiler` alone and the same options, below which no hook that uses "
+            "it can be, "
             "`outside` steps with a waiting hook (its `step()` included) with steps without one; A/A is the same "
             "comparison of two equal kinds.\n\n"
         )
