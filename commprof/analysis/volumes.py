@@ -225,10 +225,16 @@ def sharded(
     times = 1 if kept else 2
     total = passes * parameters
     expected = ring * total * (times * bp + bg)
+    whole, scattered = ring * total * bp, moves.size(scatters) / bg
+    more = moves.moved(forward) - whole
+    padding = max(0.0, min(more, whole * _rounding(scattered, parameters, manifests)))
+    again = moves.moved(backward) - (times - 1) * (whole + padding)
+    before = "gathered again before" if more > 0 else "not gathered before"
     differences = [
-        ("padding of shards", moves.moved(forward) - ring * total * bp),
-        ("parameters still held in the backward pass", moves.moved(backward) - (times - 1) * moves.moved(forward)),
-        ("padding of shards (backward)", (times - 1) * (moves.moved(forward) - ring * total * bp)),
+        ("padding of shards", padding),
+        (f"parameters {before} the backward pass", more - padding),
+        (f"parameters {'still held' if again < 0 else 'gathered again'} in the backward pass", again),
+        ("padding of shards (backward)", (times - 1) * padding),
         ("gradients padded or not reduced", moves.moved(scatters) - ring * total * bg),
     ]
     formula = f"(N-1)/N P ({'bp' if kept else '2 bp'} + bg)"
@@ -245,6 +251,17 @@ def sharded(
         formula = f"m times {formula}, m = {passes}"
     assumed = None if known else f"P = {parameters:.0f} with padding, the elements gathered in one forward pass"
     return moves.volume(formula, expected, assumed, [*differences, *moves.others(booked)])
+
+
+def _rounding(scattered: float, parameters: float, manifests: Sequence[Manifest]) -> float:
+    """What rounding to equal shards may add to the parameters, as a share of them.
+
+    A gradient is cut as its parameter is, so that its padding shows what is scattered beyond the trainable elements;
+    more than that is no padding but a gather of its own.
+    """
+    trainable = _parameters(manifests) or parameters
+    reductions = max(1, round(scattered / trainable))
+    return max(0.0, scattered / reductions / trainable - 1)
 
 
 def tensor(moves: Moves) -> Volume:

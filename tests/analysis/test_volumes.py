@@ -154,6 +154,39 @@ def test_fsdp_padding_shows_against_known_units() -> None:
     assert closes(found)
 
 
+def test_what_is_gathered_beyond_the_rounding_of_shards_is_no_padding() -> None:
+    # 998 elements over 4 ranks, cut to 1000; 400 of them are gathered a second time while the forward pass still runs,
+    # and the backward pass needs no gather for these nor for the last 300. 3/4 of 4 bytes each.
+    calls: list[Call] = [
+        ("all_gather", 4_000, F), ("all_gather", 1_600, F), ("all_gather", 1_200, B), ("reduce_scatter", 4_000, B)
+    ]  # fmt: skip
+
+    found = volumes.sharded(moves(calls, 4), None, 1, [model(998)])
+
+    assert found.expected == round(0.75 * 998 * 12)
+    assert rows(found) == {
+        "padding of shards": 6,
+        "parameters gathered again before the backward pass": 1_200,
+        "parameters still held in the backward pass": -2_100,
+        "padding of shards (backward)": 6,
+        "gradients padded or not reduced": 6,
+    }
+    assert closes(found)
+
+
+def test_parameters_that_are_gathered_late_or_twice_in_the_backward_pass() -> None:
+    # 1000 elements over 4 ranks, of which the forward pass gathers 600 and the backward pass 1200: 3/4 of 4 bytes each.
+    calls: list[Call] = [("all_gather", 2_400, F), ("all_gather", 4_800, B), ("reduce_scatter", 4_000, B)]
+
+    found = volumes.sharded(moves(calls, 4), None, 1, [model(1_000)])
+
+    assert rows(found) == {
+        "parameters not gathered before the backward pass": -1_200,
+        "parameters gathered again in the backward pass": 600,
+    }
+    assert closes(found)
+
+
 def test_fsdp_counts_microbatches() -> None:
     calls: list[Call] = [("all_gather", 4_000, F), ("all_gather", 4_000, B), ("reduce_scatter", 4_000, B)] * 3
 

@@ -140,6 +140,7 @@ def test_the_next_demo_takes_the_next_folder(here: Path, monkeypatch: pytest.Mon
         (["--strategy", "hsdp", "--ranks", "8"], 8, "hybrid FSDP2, 2 replicas"),
         (["--strategy", "zero1"], 2, "ZeRO-1 (ZeroRedundancyOptimizer)"),
         (["--strategy", "pp", "--ranks", "3"], 3, "pipeline parallelism"),
+        (["--strategy", "pp-dp"], 4, "pipelines in 2 replicas under DDP"),
     ],
 )
 def test_it_says_what_it_trains_and_on_how_many_processes(
@@ -187,6 +188,7 @@ def test_zero2_says_by_what_it_runs(
         ["--strategy", "hsdp", "--ranks", "5"],
         ["--strategy", "tp", "--ranks", "3"],
         ["--strategy", "pp", "--ranks", "8"],
+        ["--strategy", "pp-dp", "--ranks", "5"],
     ],
 )
 def test_a_strategy_or_a_number_of_ranks_that_does_not_fit_is_refused(

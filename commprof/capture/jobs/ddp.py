@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 
 import torch
+import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
 from commprof.capture.jobs.job import LEARNING_RATE, Job, Training, batches, plain_step, run
@@ -18,10 +19,12 @@ SHAPE = Shape()
 BUCKET_CAP_MB = 2.0
 
 
-def wrap(module: torch.nn.Module, device: torch.device) -> DistributedDataParallel:
-    """``module``, replicated over all ranks."""
+def wrap(
+    module: torch.nn.Module, device: torch.device, group: dist.ProcessGroup | None = None
+) -> DistributedDataParallel:
+    """``module``, replicated over the ranks of ``group``, or all."""
     on_gpu = [device] if device.type == "cuda" else None
-    return DistributedDataParallel(module, bucket_cap_mb=BUCKET_CAP_MB, device_ids=on_gpu)
+    return DistributedDataParallel(module, bucket_cap_mb=BUCKET_CAP_MB, device_ids=on_gpu, process_group=group)
 
 
 def build(job: Job, device: torch.device) -> Training:

@@ -60,5 +60,6 @@ def strategies() -> dict[str, Strategy]:
         "tp-fsdp": Strategy("tensor parallelism inside FSDP2", _job("tensor", "--data", "2"), (4, 8), 4),
         "pp": Strategy("pipeline parallelism", _job("pipeline"), (2, 3, 4)),
         "pp-gpipe": Strategy("pipeline parallelism, GPipe", _job("pipeline", "--schedule", "gpipe"), (2, 3, 4)),
+        "pp-dp": Strategy("pipelines in 2 replicas under DDP", _job("pipeline", "--replicas", "2"), (4, 6, 8), 4),
         "ep": Strategy("expert parallelism", _job("experts")),
     }

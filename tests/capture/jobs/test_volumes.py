@@ -38,6 +38,17 @@ def test_the_model_has_as_many_parameters_as_counted_by_hand() -> None:
     assert (volumes.LAYER, volumes.ROOT, volumes.PARAMETERS) == (789_760, 279_040, 3_438_080)
 
 
+def test_bytes_of_a_pipeline_are_those_of_its_borders_and_of_its_stages() -> None:
+    # 2 x 64 tokens of width 256: 131,072 B. Two stages: each sends 4 and receives 4. Four: so do the outer ones, the
+    # inner ones have two borders. DDP over two replicas moves the gradients of a stage once: half of the model.
+    message = 131_072
+
+    assert volumes.pipeline() == 8 * message
+    assert volumes.pipeline(3) == (8 + 16 + 8) * message / Fraction(3)
+    assert volumes.pipeline(4) == (8 + 16 + 16 + 8) * message / Fraction(4)
+    assert volumes.pipeline(2, 2) == 8 * message + 4 * 3_438_080 / Fraction(2)
+
+
 @pytest.mark.parametrize("name", BY_HAND)
 def test_recorded_calls_send_what_the_formula_says(name: str) -> None:
     sequence = load(name)

@@ -84,9 +84,13 @@ def tensor_in_fsdp(data: int, ranks: int, layers: int = LAYERS) -> Fraction:
     return tensor(ranks, layers) + fsdp(data, layer, layers)
 
 
-def pipeline() -> Fraction:
-    """At the one border of two stages: an activation forward, its gradient backward, per microbatch."""
-    return Fraction(2 * PIPELINE_MICROBATCHES * ACTIVATION)
+def pipeline(stages: int = 2, replicas: int = 1) -> Fraction:
+    """Over each border of two stages an activation and its gradient per microbatch, counted where sent and received.
+
+    With replicas DDP sums the gradients of a stage over them once per step; together the stages are the whole model.
+    """
+    messages = Fraction((stages - 1) * 2 * 2 * PIPELINE_MICROBATCHES * ACTIVATION, stages)
+    return messages + ddp(replicas) / stages
 
 
 def experts(ranks: int) -> Fraction:
@@ -103,6 +107,28 @@ def experts(ranks: int) -> Fraction:
 def zero_deepspeed(ranks: int) -> Fraction:
     """Stages 1 and 2: gradients all-reduced, parameters gathered; one number says whether any overflowed."""
     return ddp(ranks) + part(ranks) * PARAMETERS * BYTES + 2 * part(ranks) * BYTES
+
+
+def zero3_deepspeed(ranks: int) -> Fraction:
+    """What DeepSpeed gathers of what it does not keep on every rank, with the configuration of the job.
+
+    Small: up to 2,000 elements, so all biases and layer norms. These stay on every rank during the step and are
+    gathered after the optimizer, each by itself. Large, four weights per layer, both embeddings and the head: gathered
+    for the forward pass once each, ahead of use and as far ahead as 1,000,000 gathered elements allow.
+
+    Released after use, unless the look-ahead has passed over the next use while the parameter was there. That happens
+    where the forward pass enters the last layer, with the four weights of it (12 w w = 786,432 elements) gathered and
+    all before released: 213,568 are left, and the look-ahead takes the head (v w = 131,072), passes over what the
+    backward pass needs first (the head and the last layer, all there or on the way, so they are kept) and takes the
+    last weight of the layer before. The backward pass gathers the rest in its order, so that these five are gathered
+    once and the other large ones twice.
+
+    No parameter needs padding on 2 or 4 ranks. Gradients: all scattered. The norm of the gradients: eight bytes.
+    """
+    small = 13 * LAYERS * WIDTH + 2 * WIDTH
+    kept = 12 * WIDTH**2 + VOCABULARY * WIDTH
+    gathered = 2 * (PARAMETERS - small) - kept + small
+    return part(ranks) * BYTES * (gathered + PARAMETERS) + 2 * part(ranks) * 8
 
 
 FACTOR = {
