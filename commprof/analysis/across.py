@@ -21,6 +21,7 @@ from commprof.analysis.peer_waits import refine_with_waits
 from commprof.analysis.peers import find_peers
 from commprof.analysis.pipeline import find_pipeline
 from commprof.analysis.stragglers import find_stragglers
+from commprof.analysis.wait_chain import find_wait_chain
 from commprof.analysis.waiting import call_waits, match_times
 
 
@@ -70,3 +71,4 @@ def _find_late(analysis: Analysis) -> None:
     peers = find_peers(found.calls, step)
     analysis.charges = find_charges(analysis, found, times, clocks, peers, step)
     analysis.stragglers = find_stragglers(analysis, found, times, analysis.charges, peers, analysis.hosts)
+    analysis.wait_chain = find_wait_chain(analysis, found, analysis.charges, peers)

@@ -13,7 +13,7 @@ from commprof.analysis.lateness import INHERITED
 from commprof.analysis.model import Analysis, RankAnalysis
 from commprof.analysis.peers import Peers
 
-_CAUSE_OF = {
+CAUSE_OF = {
     COMM: "communication",
     COPY: "copy",
     INPUT: "input",
@@ -58,7 +58,7 @@ def find_cause(
     total = float(reasons.sum())
     share: Evidence = ((f"share of the charge: {_WORDS[largest]}", float(reasons[largest]) / max(total, 1.0), "share"),)
     if largest != COMPUTE:
-        return Cause(_CAUSE_OF[largest], share)
+        return Cause(CAUSE_OF[largest], share)
     found = [excess for rank in members if (excess := compute_excess(analysis, peers, rank, steps)) is not None]
     if not found:
         return Cause("unknown", share)

@@ -41,7 +41,9 @@ class Charges:
 
     Ranks are indices into the input, steps into ``AllCalls.step_names`` (the last column: no step). ``passed`` holds
     how much went from one rank to another. ``late`` are the late ranks of the matches and ``charge`` what each of these
-    entries was charged with at first; ``way[e]`` is the entry that most of the charge of entry ``e`` was passed on to.
+    entries was charged with at first, ``lateness`` why they were late; ``way[e]`` is the entry that most of the charge
+    of entry ``e`` was passed on to. ``waited`` and ``step`` are, per row of the calls, the nanoseconds that others can
+    be charged with and the index of the step.
     """
 
     own: Float64Array
@@ -49,6 +51,9 @@ class Charges:
     passed: dict[tuple[int, int], float]
     late: LateRows
     charge: Float64Array
+    lateness: Lateness
+    waited: Int64Array
+    step: Int64Array
     way: dict[int, int] = field(default_factory=dict)
 
 
@@ -70,7 +75,9 @@ def find_charges(
     lateness = find_lateness(analysis, found, times, peers, exposed, beyond, late.row, step)
     direct = np.zeros((len(analysis.ranks), steps))
     np.add.at(direct, (late.rank, where), charge)
-    return _pass_on(analysis, found, clocks, lateness, late, where, charge, direct)
+    out = Charges(np.empty(0), direct, {}, late, charge, lateness, waited, step)
+    _pass_on(analysis, found, clocks, where, out)
+    return out
 
 
 def _beyond_bubble(analysis: Analysis, found: Matching, exposed: Int64Array, peers: Peers) -> Int64Array:
@@ -87,25 +94,20 @@ def _beyond_bubble(analysis: Analysis, found: Matching, exposed: Int64Array, pee
     return np.where(bubble, np.where(others > 0, np.maximum(exposed - usual, 0), 0), exposed)
 
 
-def _pass_on(
-    analysis: Analysis, found: Matching, clocks: Clocks, lateness: Lateness, late: LateRows, where: Int64Array,
-    charge: Float64Array, direct: Float64Array,
-) -> Charges:  # fmt: skip
-    """Follow every charge back, from the last match to the first."""
-    calls = found.calls
+def _pass_on(analysis: Analysis, found: Matching, clocks: Clocks, where: Int64Array, out: Charges) -> None:
+    """Follow every charge back, from the last match to the first; ``where`` is the step of each late entry."""
+    calls, late, lateness = found.calls, out.late, out.lateness
     finish = smallest(clocks.aligned(calls.end[found.rows], calls.rank[found.rows]), found.first)
-    out = Charges(np.empty(0), direct, {}, late, charge)
-    held, inherited = charge.copy(), np.zeros(len(late))
+    held, inherited = out.charge.copy(), np.zeros(len(late))
     for entry in np.argsort(-finish[late.match], kind="stable").tolist():
         amount = held[entry] * lateness.passing[entry]
         if amount >= _WORTH_FOLLOWING_NS:
-            _spread(entry, amount, lateness, finish, held, inherited, out)
+            _spread(entry, amount, finish, held, inherited, out)
     kept = held[:, None] * lateness.local
     kept[:, INHERITED] += inherited
-    own = np.zeros((len(analysis.ranks), direct.shape[1], len(REASONS)))
+    own = np.zeros((len(analysis.ranks), out.direct.shape[1], len(REASONS)))
     np.add.at(own, (late.rank, where), kept)
     out.own = _within_excess(own, lateness)
-    return out
 
 
 def _within_excess(own: Float64Array, lateness: Lateness) -> Float64Array:
@@ -133,14 +135,13 @@ def _within_excess(own: Float64Array, lateness: Lateness) -> Float64Array:
 
 
 def _spread(
-    entry: int, amount: float, lateness: Lateness, finish: Int64Array, held: Float64Array, inherited: Float64Array,
-    out: Charges,
-) -> None:  # fmt: skip
+    entry: int, amount: float, finish: Int64Array, held: Float64Array, inherited: Float64Array, out: Charges
+) -> None:
     """Pass ``amount`` on to the late ranks of the calls that the late rank of ``entry`` waited in.
 
     Waiting in calls that nobody can be charged with charges nobody; in calls with missing members it is inherited.
     """
-    late = out.late
+    late, lateness = out.late, out.lateness
     low, high = int(lateness.low[entry]), int(lateness.high[entry])
     target = lateness.target[low:high]
     weight = np.where(lateness.chain[low:high] == lateness.own_chain[entry], 0.0, lateness.weight[low:high])

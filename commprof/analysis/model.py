@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from commprof.analysis.stage_facts import StageFacts
     from commprof.analysis.stragglers import Straggler
     from commprof.analysis.strategy import Strategy
+    from commprof.analysis.wait_chain import WaitChain
     from commprof.analysis.waiting import CallWaits, MatchTimes
 
 
@@ -235,6 +236,8 @@ class Analysis:
     """Waiting of the calls of each rank, in order of ``ranks``."""
     charges: Charges | None = None
     stragglers: list[Straggler] = field(default_factory=list)
+    wait_chain: WaitChain | None = None
+    """From the longest wait of the worst step back to where it began."""
     imbalance: list[Imbalance] = field(default_factory=list)
     hosts: dict[int, str] = field(default_factory=dict)
     """Host of every rank of which one is known, missing ranks too."""

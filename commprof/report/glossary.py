@@ -149,6 +149,12 @@ MEASURED = (
         "per rank of the job. Waiting that an earlier late rank caused is passed on along the chain to where it began.",
     ),
     Term(
+        "wait-chain",
+        "Chain of waiting",
+        "Who waited for whom in the step in which late ranks cost most: from its longest wait to the late rank, on to "
+        "the rank that this one had waited for in another group, and so on, down to the rank that nobody held up.",
+    ),
+    Term(
         "clocks",
         "Clock offset",
         "Every process has its own clock. Offsets between them are estimated from the ends of collectives that all "

@@ -40,6 +40,7 @@ from commprof.report.charts import (
     timeline,
     units,
     unsaid,
+    wait_chain,
     waiting,
 )
 from commprof.report.charts.payload import json_for_script
@@ -130,6 +131,7 @@ def _sections(view: dict[str, Any], data: dict[str, Any]) -> dict[str, Any]:
         "units": units.units(view),
         "pipeline": pipeline.pipeline(report),
         "stragglers": stragglers.stragglers(report, base),
+        "wait_chain": wait_chain.wait_chain(report),
         "matching": waiting.matching(report),
         "strategy": strategy.strategy(report),
         "groups": groups.groups(report),

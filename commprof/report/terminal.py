@@ -10,6 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from commprof.report import summary
+from commprof.report.charts.wait_chain import wait_chain
 from commprof.report.summary import of_what
 from commprof.units import format_bytes, format_gbps, format_ns, format_share
 
@@ -36,6 +37,7 @@ def print_summary(view: dict[str, Any], console: Console) -> None:
         console.print(Text(f"No single cause stands out of the noise: {line.removeprefix('and ')}", style="italic"))
     if not any(finding.id == "straggler" for finding in found):
         _print_late(report, console)
+        _print_wait_chain(report, console)
     _print_causes(report, console)
     for table in (_rank_table(report), _group_table(report)):
         if table is not None:
@@ -90,6 +92,18 @@ def _print_late(report: dict[str, Any], console: Console) -> None:
         if row["chain"]:
             text += f"; chain of waiting: rank {' -> '.join(row['chain'])}"
         console.print(Text(text))
+
+
+def _print_wait_chain(report: dict[str, Any], console: Console) -> None:
+    """The chain, where it goes on from the rank that others waited for: with one link the line of that says it all."""
+    chain = wait_chain(report)
+    if chain is None or len(chain["links"]) < 2:
+        return
+    console.print()
+    console.print(Text(f"Chain of waiting in {chain['step']}, the step in which late ranks cost most", style="italic"))
+    for link in chain["links"]:
+        console.print(Text(f"{link['waits']}; {link['because']}" if link["because"] else link["waits"]))
+    console.print(Text(f"It began with rank {chain['root']}: {chain['cause']}"))
 
 
 def _print_causes(report: dict[str, Any], console: Console) -> None:

@@ -132,6 +132,31 @@ def straggler_rows(analysis: Analysis) -> list[dict[str, Any]]:
     ]
 
 
+def wait_chain_row(analysis: Analysis) -> dict[str, Any] | None:
+    """From the longest wait of the worst step back to the rank where it began."""
+    chain = analysis.wait_chain
+    if chain is None:
+        return None
+    return {
+        "step": chain.step,
+        "lost_ns": chain.lost,
+        "links": [
+            {
+                "rank": link.rank,
+                "wait_ns": link.wait,
+                "op": link.operation,
+                "group_id": link.group if link.group >= 0 else None,
+                "match": link.match,
+                "waited_for": link.waited_for,
+                "did": [{"what": what, "share": share} for what, share in link.did],
+            }
+            for link in chain.links
+        ],
+        "root_rank": chain.root,
+        "cause": chain.cause,
+    }
+
+
 def imbalance_rows(analysis: Analysis) -> list[dict[str, Any]]:
     """One row per all-to-all with unequal splits."""
     return [

@@ -316,6 +316,7 @@ def report_of(
         "matching": None,
         "waits": [],
         "stragglers": [],
+        "wait_chain": None,
         "strategy": None,
         "exposure": [x for r in ranks for x in exposure_rows(r, events[r], windows[r])],
         "idle": [],

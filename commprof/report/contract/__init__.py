@@ -32,6 +32,7 @@ from commprof.report.contract.judgement import (
     Straggler,
     Strategy,
     Verdict,
+    WaitChain,
     WhatIf,
 )
 from commprof.report.contract.run import Coverage, Input, Note, Overall, PerStep, Rank
@@ -53,6 +54,7 @@ class Report(TypedDict):
     matching: Matching | None
     waits: list[Waits]
     stragglers: list[Straggler]
+    wait_chain: WaitChain | None
     strategy: Strategy | None
     exposure: list[Exposure]
     idle: list[Idle]

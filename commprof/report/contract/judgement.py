@@ -12,8 +12,10 @@ from commprof.report.contract.words import (
     FindingId,
     LateCause,
     LateKind,
+    LateReason,
     Length,
     Ns,
+    Operation,
     Severity,
     Share,
 )
@@ -69,6 +71,38 @@ class Straggler(TypedDict):
     cause: LateCause
     evidence: list[Any]
     chain: list[int]
+
+
+class Reason(TypedDict):
+    """What a late rank did before it came, as a share of how late it was."""
+
+    what: LateReason
+    share: Share
+
+
+class Link(TypedDict):
+    """``rank`` waited for ``waited_for`` in a call."""
+
+    rank: int
+    wait_ns: Length
+    op: Operation
+    group_id: Count | None
+    match: Count
+    waited_for: int
+    did: list[Reason]
+
+
+class WaitChain(TypedDict):
+    """From the longest wait of the step in which late ranks cost most back to the rank where it began.
+
+    ``lost_ns`` is what they cost every rank of the job in that step. Null where no such wait takes 2 % of the step.
+    """
+
+    step: str
+    lost_ns: Length
+    links: list[Link]
+    root_rank: int
+    cause: LateCause
 
 
 class Evidence(TypedDict):

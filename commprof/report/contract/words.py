@@ -6,7 +6,9 @@ from typing import Annotated
 
 from msgspec import Meta
 
+from commprof.analysis.lateness import REASONS
 from commprof.analysis.places import CAUSES, FLAGS, PHASES
+from commprof.analysis.wait_chain import WAITING
 from commprof.diagnosis.catalogue import FINDING_IDS
 from commprof.diagnosis.model import SEVERITIES
 from commprof.report.causes import IDLE, LATE, LATE_KINDS, ROLES
@@ -43,6 +45,7 @@ LayoutKind = Annotated[str, _one_of("first-iteration", "rebuilt", "static", "unk
 LastBy = Annotated[str, _one_of("clock", "duration")]
 LateKind = Annotated[str, _one_of(*LATE_KINDS)]
 LateCause = Annotated[str, _one_of(*LATE)]
+LateReason = Annotated[str, _one_of(*REASONS, WAITING)]
 By = Annotated[str, _one_of("op", "group", "bucket", "module", "phase", "stream", "stage", "cause")]
 Direction = Annotated[str, _one_of("forward", "backward")]
 FindingId = Annotated[str, _one_of(*FINDING_IDS)]

@@ -1,0 +1,44 @@
+"""The chain of waiting of the worst step as sentences: who waited for whom, and what the late rank had done before."""
+
+from __future__ import annotations
+
+from commprof.report.causes import LATE, named
+from commprof.report.charts.wording import Json, clean
+from commprof.units import format_ns, format_share
+
+_MOST_REASONS = 3
+_WORDS = {
+    "compute": "more or slower compute", "comm": "transfers of its own", "copy": "copies", "input": "its data loader",
+    "host": "its host", "other": "gaps that nothing explains", "waiting": "waiting for others itself",
+    "inherited": "something before the capture",
+}  # fmt: skip
+
+
+def wait_chain(report: Json) -> Json | None:
+    """``{"step", "lost", "links": [{"waits", "because"}], "root", "cause"}``; ``None`` where no wait is long enough."""
+    chain = report.get("wait_chain")
+    if not chain or not chain["links"]:
+        return None
+    known = LATE.get(chain["cause"])
+    return {
+        "step": clean(chain["step"], 60),
+        "lost": format_ns(chain["lost_ns"]),
+        "links": [_link(link, report.get("groups") or []) for link in chain["links"]],
+        "root": clean(chain["root_rank"], 20),
+        "cause": named(LATE, chain["cause"]),
+        "meaning": known.meaning if known else None,
+    }
+
+
+def _link(link: Json, groups: list[Json]) -> Json:
+    group = next((row for row in groups if row.get("group_id") == link["group_id"]), None)
+    name = clean(group["description"] or group["group"], 40) if group else ""
+    where = f"{clean(link['op'], 30)}{f' of {name}' if name else ''}"
+    did = [
+        f"{_WORDS.get(part['what'], clean(part['what'], 30))} ({format_share(part['share'])})"
+        for part in link["did"][:_MOST_REASONS]
+    ]
+    return {
+        "waits": f"Rank {link['rank']} waits {format_ns(link['wait_ns'])} for rank {link['waited_for']} in {where}",
+        "because": f"rank {link['waited_for']} is late by {', '.join(did)}" if did else None,
+    }
