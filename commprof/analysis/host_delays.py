@@ -3,7 +3,8 @@
 A host-bound instant is due to ``communication`` while the thread is inside the launch of a collective; it is an
 aftermath (``after-wait``, ``after-synchronisation``) if a wait for the device ended before: without it the CPU would
 have been ahead by as long as it waited. What the device did not compute meanwhile is lost there already; as much as it
-did compute is lost in the host-bound time that follows, up to the next wait.
+did compute is lost in the host-bound time that follows, up to the next wait. The same holds for the ``input`` that
+the loop fetches and for a ``pause`` of the CPU: they are lost where they leave the device without work, be it later.
 """
 
 from __future__ import annotations
@@ -14,15 +15,16 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from commprof.analysis.behaviour import INPUT_RANGE
 from commprof.analysis.idle import LATENCY_NS
-from commprof.analysis.ranges import codes_of
+from commprof.analysis.ranges import codes_of, find_ranges
 from commprof.analysis.scene import Scene
 from commprof.analysis.syncs import BLOCKING_WAIT, RATE_LIMITER, Syncs
 from commprof.analysis.work import Work
-from commprof.intervals import Int64Array, IntervalSet, union
+from commprof.intervals import Int64Array, IntervalSet, empty, union
 from commprof.trace.model import NOT_LAUNCHED
 
-DELAYS = ("communication", "after-wait", "after-synchronisation")
+DELAYS = ("communication", "after-wait", "after-synchronisation", "input", "pause")
 
 _PAUSE_NS = 50_000
 _PAUSE_GAPS = 3
@@ -55,11 +57,15 @@ def find_delays(scene: Scene, syncs: Syncs, host: Int64Array) -> HostDelays:
     launching = _launching(scene)
     blocking = _habitual(scene, syncs)
     launches = _launches(scene)
+    loading = find_ranges(scene.rank, INPUT_RANGE)
+    stalls = _Stalls(union(loading.start, loading.end), launches, union(syncs.start, syncs.end))
     for device in scene.devices:
         if device.host is None:
             continue
         parts = _parts(device.host, launching, syncs, blocking, device.work, launches)
-        busy = device.work.compute | device.work.comm | device.work.copy
+        parts = stalls.taken_from(parts, device.host, np.sort(syncs.start))
+        # Idle time while the loop fetches its input has that as its cause already.
+        busy = device.work.compute | device.work.comm | device.work.copy | stalls.inputs
         sums = np.stack([(part - busy).within(device.start, device.end) for part in parts], axis=1)
         waits = np.stack([span.within(device.start, device.end) for span in _waits(syncs, blocking)], axis=1)
         for place, window in enumerate(device.steps.tolist()):
@@ -72,6 +78,38 @@ def find_delays(scene: Scene, syncs: Syncs, host: Int64Array) -> HostDelays:
             # A stretch may be shared by several calls: each has its part of the reason.
             exposed[mine, place] = part.within(start, end) * host[mine] // whole
     return HostDelays(exposed, idle, waited)
+
+
+class _Stalls:
+    """When the loop fetches its input, and when the CPU of a rank pauses otherwise: neither launches nor waits."""
+
+    def __init__(self, inputs: IntervalSet, launches: Int64Array, waits: IntervalSet) -> None:
+        self.inputs, self.launches = inputs, launches
+        gap = np.diff(launches)
+        long = np.flatnonzero(gap > _pause_limit(gap)) if len(gap) else np.empty(0, np.int64)
+        self.pauses = union(launches[long], launches[long + 1]) - inputs - waits
+
+    def taken_from(self, parts: list[IntervalSet], host: IntervalSet, waits: Int64Array) -> list[IntervalSet]:
+        """The given parts of the host-bound instants without those lost to stalls, and these as two more parts."""
+        inputs = self._lost(self.inputs, host, waits) - parts[1] - parts[2]
+        pauses = self._lost(self.pauses, host, waits) - parts[1] - parts[2] - inputs
+        return [parts[0] - inputs - pauses, *parts[1:], inputs, pauses]
+
+    def _lost(self, stalls: IntervalSet, host: IntervalSet, waits: Int64Array) -> IntervalSet:
+        """Host-bound instants during the stalls, and after each of them for as long as the device had work in it, at
+        most to the next wait or stall: by so much further the CPU would have been ahead until then."""
+        if not len(stalls) or not len(host):
+            return empty()
+        start, end = stalls.starts, stalls.ends
+        passed = np.concatenate([[0], np.cumsum(host.ends - host.starts)])
+        before = host.within(np.full(len(end), min(int(host.starts[0]), int(end[0]))), end)
+        wanted = np.minimum(before + (end - start) - host.within(start, end), passed[-1])
+        piece = np.maximum(np.searchsorted(passed, wanted, side="left") - 1, 0)
+        reached = np.maximum(host.starts[piece] + (wanted - passed[piece]), end)
+        far = np.iinfo(np.int64).max
+        until = np.append(waits, far)[np.searchsorted(waits, end, side="left")]
+        until = np.minimum(until, np.append(start[1:], far))
+        return union(start, np.maximum(np.minimum(reached, until), end)) & host
 
 
 def _habitual(scene: Scene, syncs: Syncs) -> NDArray[np.bool_]:
@@ -135,12 +173,16 @@ def _first_pause(launches: Int64Array, after: Int64Array) -> Int64Array:
     if len(launches) < 2:
         return np.full(len(after), np.iinfo(np.int64).max)
     gap = np.diff(launches)
-    limit = max(_PAUSE_NS, _PAUSE_GAPS * int(np.quantile(gap, 0.95)))
+    limit = _pause_limit(gap)
     place = np.searchsorted(launches, after, side="left")
     first = np.append(launches, np.iinfo(np.int64).max)[place]
     pauses = launches[:-1][gap > limit]
     next_pause = np.append(pauses, np.iinfo(np.int64).max)[np.searchsorted(pauses, first, side="left")]
     return np.where(first - after > limit, after, next_pause)
+
+
+def _pause_limit(gap: Int64Array) -> int:
+    return max(_PAUSE_NS, _PAUSE_GAPS * int(np.quantile(gap, 0.95)))
 
 
 def _ahead_again(work: Work, after: Int64Array) -> Int64Array:

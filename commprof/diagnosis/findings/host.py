@@ -36,12 +36,12 @@ def _operators(ground: Ground, idle: Int64Array) -> list[str]:
 
 def input_bound(ground: Ground) -> Iterator[Case]:
     """The device idles while the loop waits for its next batch."""
-    idle = idle_of(ground, "input")
-    if idle.any():
+    idle, host = idle_of(ground, "input"), delayed(ground, "input")
+    if idle.any() or host.any():
         yield Case(
             "input-bound",
             "The device waits for input: the loop fetches its next batch meanwhile",
-            Claim(idle=idle),
+            Claim(idle=idle, host=np.where(ground.exposed.awaited, 0, host)),
             (
                 "Give the DataLoader more num_workers and a larger prefetch_factor (host memory), pin_memory=True with "
                 "non_blocking copies, and persistent_workers=True; move decoding off the loop.",
@@ -50,7 +50,7 @@ def input_bound(ground: Ground) -> Iterator[Case]:
                 Evidence("idle while the loop waits for input", int(idle.sum()) // len(ground.steps), "ns"),
                 Evidence("times per step", _count(ground, "input"), "times"),
             ),
-            cause="input", ranks=_everybody(ground), steps=_names(ground),
+            host_back=True, cause="input", ranks=_everybody(ground), steps=_names(ground),
         )  # fmt: skip
 
 
@@ -194,7 +194,8 @@ def allocator_retries(ground: Ground) -> Iterator[Case]:
 
 def host_bound(ground: Ground) -> Iterator[Case]:
     """Nothing was enqueued that could have computed: the CPU launches too slowly, whatever communication did."""
-    idle = idle_of(ground, "launch", *DELAYS)
+    yield from _pauses(ground)
+    idle = idle_of(ground, "launch", *(reason for reason in DELAYS if reason != "input"))
     host = ground.exposed.host
     late = ground.cause_is("late-launch")
     if not idle.any() and not host.any() and not late.any():
@@ -220,6 +221,27 @@ def host_bound(ground: Ground) -> Iterator[Case]:
         ),
         cause="late-launch" if late.any() and not host.any() and not idle.any() else "host-bound",
         recoverable=back, ranks=_everybody(ground), steps=_names(ground),
+    )  # fmt: skip
+
+
+def _pauses(ground: Ground) -> Iterator[Case]:
+    """Long gaps in which the CPU launches nothing and waits for nothing, where they alone are worth a finding."""
+    idle, host = idle_of(ground, "pause"), np.where(ground.exposed.awaited, 0, delayed(ground, "pause"))
+    if int(idle.sum() + host.sum()) < ground.limits.finding * ground.duration:
+        return
+    yield Case(
+        "host-bound",
+        "The CPU pauses now and then: it launches nothing, and the device runs out of work",
+        Claim(host=host, idle=idle),
+        (
+            "Look for what stops the process: garbage collection (gc.freeze(), gc.disable() with gc.collect() at a "
+            "chosen step), logging, checkpoints, evaluation, other processes on its cores.",
+        ),
+        (
+            Evidence("idle while the CPU paused or was behind for it", int(idle.sum()) // len(ground.steps), "ns"),
+            Evidence("communication exposed meanwhile", int(host.sum()) // len(ground.steps), "ns"),
+        ),
+        cause="pause", host_back=True, ranks=_everybody(ground), steps=_names(ground),
     )  # fmt: skip
 
 
