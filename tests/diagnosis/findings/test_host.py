@@ -39,9 +39,27 @@ def test_a_loop_that_waits_for_its_input(judge: Judge) -> None:
     judged = judge(two_steps(500, name="enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__"))
 
     assert judged.named == ["input-bound"]
-    # The range ends 5 µs before the launch.
-    assert judged.by_id["input-bound"]["charged_ns"] == 495_000
+    # The range ends 5 µs before the launch: without it these would have passed while the device still computed.
+    assert judged.by_id["input-bound"]["charged_ns"] == 500_000
     assert "num_workers" in judged.by_id["input-bound"]["advice"][0]
+
+
+def test_input_that_the_device_has_no_need_of_yet_is_paid_for_later(judge: Judge) -> None:
+    """The batch is fetched while the device computes; the CPU, 300 µs less far ahead, launches the rest too late."""
+    trace = Trace(world_size=1)
+    for number in (1, 2):
+        t = 2000 * (number - 1)
+        trace.step(number, t, t + 2000)
+        trace.gemm(t + 10, t + 410, launch=t + 5)
+        trace.annotation("enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__", t + 6, t + 306)
+        trace.gemm(t + 410, t + 460, launch=t + 310)
+        trace.gemm(t + 860, t + 2010, launch=t + 860)
+
+    judged = judge(trace)
+
+    # Idle from 460 to the launch at 860: 300 of it the CPU would have been further ahead, the other 100 it is slow.
+    assert judged.by_id["input-bound"]["recoverable_ns"] == 300_000
+    assert judged.by_id["host-bound"]["recoverable_ns"] == 100_000
 
 
 def test_a_gap_below_2_percent_is_no_finding(judge: Judge) -> None:
