@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
+from commprof.analysis.captures import hint_to_choose
 from commprof.analysis.coverage import coverage_notes
 from commprof.analysis.model import Analysis, Note, RankAnalysis
 from commprof.errors import InputRefused
@@ -72,8 +73,7 @@ def _refuse_double(ranks: list[RankAnalysis]) -> None:
             )
             raise InputRefused(
                 f"{one.file.path} and {other.file.path}: two files for rank {one.rank} ({how})",
-                hint="choose one capture with --only, such as --only 'rank-?????.pt*' or --only '*.2.*'; "
-                "or name the files rank0.json, rank1.json, ...",
+                hint=hint_to_choose(one.file.path, other.file.path, one.rank),
             )
 
 

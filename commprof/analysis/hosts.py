@@ -25,13 +25,32 @@ _FORMS = "write lines 'RANK HOST' (0-7 node1), or a hostfile with lines 'HOST sl
 def find_hosts(analysis: Analysis, path: str | None) -> dict[int, str]:
     """Host of every rank of which one is known: from the file if one is given, else from captures and traces.
 
-    Raises :class:`~commprof.errors.InputRefused` for a file that cannot be understood.
+    Raises :class:`~commprof.errors.InputRefused` for a file that cannot be understood. A file of another run, with
+    ranks that this one does not have or without some that it has, is used as far as it goes, and that is said.
     """
     if path is not None:
-        return read_hosts(path)
+        hosts = read_hosts(path)
+        analysis.warnings += _strangers(path, hosts, analysis)
+        return hosts
     hosts = {manifest.rank: manifest.host for manifest in analysis.manifests if manifest.host}
     hosts.update({rank.rank: rank.file.host for rank in analysis.ranks if rank.file.host})
     return hosts
+
+
+def _strangers(path: str, hosts: Mapping[int, str], analysis: Analysis) -> list[str]:
+    """One line about ranks that only the file or only the run has; none where both name the same."""
+    have = {rank.rank for rank in analysis.ranks}
+    world = analysis.world_size or max(have, default=0) + 1
+    extra = sorted(rank for rank in hosts if rank >= world)
+    without = sorted(have - set(hosts))
+    parts = [f"it names {_listed(extra)}, and the run has {world} ranks"] if extra else []
+    parts += [f"it has no host for {_listed(without)}"] if without else []
+    return [f"{path}: {'; '.join(parts)}"] if parts else []
+
+
+def _listed(ranks: Sequence[int]) -> str:
+    shown = ", ".join(map(str, ranks[:4])) + (f" and {len(ranks) - 4} more" if len(ranks) > 4 else "")
+    return f"{'rank' if len(ranks) == 1 else 'ranks'} {shown}"
 
 
 def read_hosts(path: str) -> dict[int, str]:

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from commprof.errors import CannotAnswer, UsageError
+from commprof.cli import options
+from commprof.errors import CannotAnswer
 
 _NARROWEST = 78
 """Below this many columns lines wrap, but no number of a table is cut."""
@@ -21,32 +22,20 @@ if TYPE_CHECKING:
 
 
 def analyze(
-    paths: Annotated[
-        list[str], typer.Argument(help="Trace file, capture folder, glob, several files, or a URL.", metavar="PATH...")
-    ],
-    html: Annotated[
-        Path | None, typer.Option("-o", "--html", help="Where to write the HTML report [reports/NAME.html].")
-    ] = None,
-    no_html: Annotated[bool, typer.Option("--no-html", help="Write no HTML report.")] = False,
-    json: Annotated[str | None, typer.Option("--json", help="Write the report as JSON; - is standard output.")] = None,
-    markdown: Annotated[Path | None, typer.Option("--markdown", help="Write the summary as Markdown.")] = None,
-    no_calls: Annotated[bool, typer.Option("--no-calls", help="Leave single calls out of the JSON.")] = False,
-    steps: Annotated[str | None, typer.Option("--steps", help="Only these steps, such as 4-6 or 4,9.")] = None,
-    comm_pattern: Annotated[
-        list[str] | None,
-        typer.Option("--comm-pattern", help="Regular expression of kernels that communicate; may be repeated."),
-    ] = None,
-    only: Annotated[str | None, typer.Option("--only", help="Only files that match this glob.")] = None,
-    hardware: Annotated[
-        str | None,
-        typer.Option("--hardware", help="Peaks to compare with: a machine (dgx-h100), a file, or a rate in GB/s."),
-    ] = None,
-    hosts: Annotated[
-        str | None, typer.Option("--hosts", help="File with the host of every rank: 'RANK HOST', or a hostfile.")
-    ] = None,
+    paths: options.Paths,
+    html: options.Html = None,
+    no_html: options.NoHtml = False,
+    json: options.Json = None,
+    markdown: options.Markdown = None,
+    no_calls: options.NoCalls = False,
+    steps: options.Steps = None,
+    comm_pattern: options.CommPattern = None,
+    only: options.Only = None,
+    hardware: options.Hardware = None,
+    hosts: options.Hosts = None,
     hta: Annotated[bool, typer.Option("--hta", help="Add what HTA says, as an appendix (extra hta).")] = False,
-    jobs: Annotated[int | None, typer.Option("--jobs", "-j", min=1, help="Worker processes [cores].")] = None,
-    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
+    jobs: options.Jobs = None,
+    debug: options.Debug = False,
 ) -> int:
     """Measure where the time of each training step goes and say whether communication is the bottleneck.
 
@@ -54,12 +43,11 @@ def analyze(
     """
     from commprof.settings import load_settings
 
-    if no_html and html is not None:
-        raise UsageError("--no-html and --html contradict each other")
-    target = None if no_html else html or Path("reports") / f"{report_name(paths)}.html"
+    options.refuse_contradiction(html, no_html)
     report_on(
         paths,
-        html=target,
+        html=html,
+        no_html=no_html,
         json=json,
         markdown=markdown,
         calls=not no_calls,
@@ -77,7 +65,8 @@ def analyze(
 def report_on(
     paths: list[str],
     *,
-    html: Path | None,
+    html: Path | None = None,
+    no_html: bool = False,
     json: str | None = None,
     markdown: Path | None = None,
     calls: bool = True,
@@ -92,15 +81,17 @@ def report_on(
 ) -> dict[str, Any]:
     """Read, judge, hold the report to ``limits``, print and write; returns the report.
 
-    Raises errors of :mod:`commprof.errors`; where the trace holds device work the reports are written first.
+    The HTML goes to ``html``, without one to ``reports`` under the name of the input. Raises errors of
+    :mod:`commprof.errors`; where the trace holds device work the reports are written first.
     """
     from commprof.analysis.run import analyze as measure
     from commprof.diagnosis.diagnose import diagnose
     from commprof.report.limits import check_rows
     from commprof.report.view import build_view
-    from commprof.report.write import refuse_clashes
+    from commprof.report.write import free_place, refuse_clashes
 
-    refuse_clashes([html, None if json == "-" else json, markdown], paths)
+    usual = None if no_html or html is not None else Path("reports") / f"{report_name(paths)}.html"
+    refuse_clashes([html or usual, None if json == "-" else json, markdown], paths)
     with _progress() as (on_total, on_bytes):
         analysis = measure(
             paths, comm_patterns=comm_patterns or [], steps=steps, only=only, jobs=jobs,
@@ -116,7 +107,11 @@ def report_on(
 
         view["report"]["hta"] = hta_appendix(load(paths, only=only))
     machine = view["report"] if calls else {**view["report"], "collectives": None}
+    if usual is not None:
+        html = free_place(usual, view["report"]["input"]["path"])
     _write(view, machine, html, json, markdown)
+    if usual is not None and html != usual:
+        print(f"commprof: {usual} is the report of another input and stays as it is", file=sys.stderr)
     _refuse_silence(analysis)
     return machine
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from commprof.cli import options
 from commprof.errors import CannotAnswer, UsageError
 
 if TYPE_CHECKING:
@@ -16,9 +16,7 @@ if TYPE_CHECKING:
 
 
 def check(
-    paths: Annotated[
-        list[str], typer.Argument(help="Trace file, capture folder, glob, several files, or a URL.", metavar="PATH...")
-    ],
+    paths: options.Paths,
     max_exposed: Annotated[
         str | None, typer.Option("--max-exposed", help="Most exposed communication, as a share of step time.")
     ] = None,
@@ -33,28 +31,18 @@ def check(
         typer.Option("--limit", help="'KEY<=VALUE' on any number of the JSON report; may be repeated."),
     ] = None,
     github: Annotated[bool, typer.Option("--github", help="Also print annotations for GitHub Actions.")] = False,
-    html: Annotated[
-        Path | None, typer.Option("-o", "--html", help="Where to write the HTML report [reports/NAME.html].")
-    ] = None,
-    no_html: Annotated[bool, typer.Option("--no-html", help="Write no HTML report.")] = False,
-    json: Annotated[str | None, typer.Option("--json", help="Write the report as JSON; - is standard output.")] = None,
-    markdown: Annotated[Path | None, typer.Option("--markdown", help="Write the summary as Markdown.")] = None,
-    no_calls: Annotated[bool, typer.Option("--no-calls", help="Leave single calls out of the JSON.")] = False,
-    steps: Annotated[str | None, typer.Option("--steps", help="Only these steps, such as 4-6 or 4,9.")] = None,
-    comm_pattern: Annotated[
-        list[str] | None,
-        typer.Option("--comm-pattern", help="Regular expression of kernels that communicate; may be repeated."),
-    ] = None,
-    only: Annotated[str | None, typer.Option("--only", help="Only files that match this glob.")] = None,
-    hardware: Annotated[
-        str | None,
-        typer.Option("--hardware", help="Peaks to compare with: a machine (dgx-h100), a file, or a rate in GB/s."),
-    ] = None,
-    hosts: Annotated[
-        str | None, typer.Option("--hosts", help="File with the host of every rank: 'RANK HOST', or a hostfile.")
-    ] = None,
-    jobs: Annotated[int | None, typer.Option("--jobs", "-j", min=1, help="Worker processes [cores].")] = None,
-    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
+    html: options.Html = None,
+    no_html: options.NoHtml = False,
+    json: options.Json = None,
+    markdown: options.Markdown = None,
+    no_calls: options.NoCalls = False,
+    steps: options.Steps = None,
+    comm_pattern: options.CommPattern = None,
+    only: options.Only = None,
+    hardware: options.Hardware = None,
+    hosts: options.Hosts = None,
+    jobs: options.Jobs = None,
+    debug: options.Debug = False,
 ) -> int:
     """Fail when a run communicates more than it may: exit code 1, and one line per limit that is exceeded.
 
@@ -63,17 +51,17 @@ def check(
 
     Example: commprof check runs/ddp --max-exposed 15% --min-overlap 60%
     """
-    from commprof.cli.analyze import report_name, report_on
+    from commprof.cli.analyze import report_on
     from commprof.settings import load_settings
 
-    if no_html and html is not None:
-        raise UsageError("--no-html and --html contradict each other")
+    options.refuse_contradiction(html, no_html)
     settings = load_settings()
     given = {"max-exposed": max_exposed, "max-straggler-wait": max_straggler_wait, "min-overlap": min_overlap}
     limits = wanted_limits({name: value for name, value in given.items() if value is not None}, limit or [], settings)
     report = report_on(
         paths,
-        html=None if no_html else html or Path("reports") / f"{report_name(paths)}.html",
+        html=html,
+        no_html=no_html,
         json=json,
         markdown=markdown,
         calls=not no_calls,

@@ -8,7 +8,8 @@ from typing import Annotated, Any
 
 import typer
 
-from commprof.errors import CannotAnswer, InputRefused, UsageError
+from commprof.cli import options
+from commprof.errors import CannotAnswer, InputRefused
 
 _HEAD_BYTES = 512
 _KIND = b'"schema": "commprof.report/'
@@ -20,7 +21,7 @@ def compare(
     html: Annotated[
         Path | None, typer.Option("-o", "--html", help="Where to write the HTML [reports/NEW-against-BASE.html].")
     ] = None,
-    no_html: Annotated[bool, typer.Option("--no-html", help="Write no HTML.")] = False,
+    no_html: options.NoHtml = False,
     json: Annotated[
         str | None, typer.Option("--json", help="Write the comparison as JSON; - is standard output.")
     ] = None,
@@ -28,12 +29,9 @@ def compare(
         str | None,
         typer.Option("--max-slowdown", help="Exit 1 if a step is slower by more than this share, and noise."),
     ] = None,
-    comm_pattern: Annotated[
-        list[str] | None,
-        typer.Option("--comm-pattern", help="Regular expression of kernels that communicate; may be repeated."),
-    ] = None,
-    jobs: Annotated[int | None, typer.Option("--jobs", "-j", min=1, help="Worker processes [cores].")] = None,
-    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
+    comm_pattern: options.CommPattern = None,
+    jobs: options.Jobs = None,
+    debug: options.Debug = False,
 ) -> int:
     """Say what changed between two runs: step time, split, groups, buckets, findings; differences against noise.
 
@@ -41,17 +39,17 @@ def compare(
     """
     from commprof.cli.analyze import report_name
     from commprof.report.compare_view import compare as compared
+    from commprof.report.compare_view import compared_paths
     from commprof.report.limits import named_limit
-    from commprof.report.write import json_text, refuse_clashes, write_bytes
+    from commprof.report.write import free_place, json_text, refuse_clashes, write_bytes
     from commprof.settings import load_settings
 
-    if no_html and html is not None:
-        raise UsageError("--no-html and --html contradict each other")
+    options.refuse_contradiction(html, no_html)
     gate = None if max_slowdown is None else named_limit("max-slowdown", max_slowdown).threshold
     patterns = [*load_settings().comm_patterns, *(comm_pattern or [])]
     name = f"{report_name([new])}-against-{report_name([base])}"
-    target = None if no_html else html or Path("reports") / f"{name}.html"
-    refuse_clashes([target, None if json == "-" else json], [base, new])
+    usual = None if no_html or html is not None else Path("reports") / f"{name}.html"
+    refuse_clashes([html or usual, None if json == "-" else json], [base, new])
     comparison = compared(*(_report(path, patterns, jobs) for path in (base, new)))
     if gate is not None and comparison["comparable"]:
         comparison["checks"] = [_gate(comparison, gate)]
@@ -60,11 +58,15 @@ def compare(
         sys.stdout.write(json_text(comparison).decode())
     elif json is not None:
         write_bytes(json_text(comparison), json)
-    if target is not None:
+    if usual is not None:
+        html = free_place(usual, compared_paths(comparison))
+    if html is not None:
         from commprof.report.compare_html import write_comparison
 
-        write_comparison(comparison, target)
-        print(f"\nReport: {target}", file=sys.stderr if json == "-" else sys.stdout)
+        write_comparison(comparison, html)
+        print(f"\nReport: {html}", file=sys.stderr if json == "-" else sys.stdout)
+    if usual is not None and html != usual:
+        print(f"commprof: {usual} compares other runs and stays as it is", file=sys.stderr)
     if not comparison["comparable"]:
         raise CannotAnswer(f"{base} and {new}: not comparable: {comparison['reason']}")
     return _outcome(comparison)

@@ -7,17 +7,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from commprof.cli import options
+
 if TYPE_CHECKING:
     from commprof.diagnosis.examination import Examination
 
 
 def doctor(
-    paths: Annotated[
-        list[str], typer.Argument(help="Trace file, capture folder, glob, several files, or a URL.", metavar="PATH...")
-    ],
+    paths: options.Paths,
     json: Annotated[str | None, typer.Option("--json", help="Write the checks as JSON; - is standard output.")] = None,
-    only: Annotated[str | None, typer.Option("--only", help="Only files that match this glob.")] = None,
-    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
+    only: options.Only = None,
+    debug: options.Debug = False,
 ) -> int:
     """Say whether a trace is fit for analysis, what is missing in it, and how to capture a better one.
 

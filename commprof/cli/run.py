@@ -15,6 +15,7 @@ from typing import Annotated, Any
 
 import typer
 
+from commprof.cli import options
 from commprof.errors import UsageError
 
 
@@ -36,7 +37,7 @@ def run(
     max_steps: Annotated[int, typer.Option("--max-steps", min=1, help="Raise the limit on --steps.")] = 20,
     with_stack: Annotated[bool, typer.Option("--with-stack", help="Record Python stacks (larger, slower).")] = False,
     nvtx: Annotated[bool, typer.Option("--nvtx/--no-nvtx", help="Show NVTX ranges in the trace.")] = True,
-    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
+    debug: options.Debug = False,
 ) -> int:
     """Run an unchanged training command, torchrun too, and capture a few optimizer steps of every rank.
 

@@ -9,8 +9,8 @@ import jinja2
 from markupsafe import Markup
 
 from commprof.report.charts.wording import clean, rank_ranges
-from commprof.report.compare_view import words
-from commprof.report.write import write_bytes
+from commprof.report.compare_view import compared_paths, words
+from commprof.report.write import MOST_SUBJECT, write_bytes
 from commprof.units import format_bytes, format_ns, format_share
 
 _TEMPLATES = Path(__file__).parent / "templates"
@@ -33,6 +33,7 @@ def render_comparison(comparison: Json) -> str:
     style = "\n".join((_TEMPLATES / name).read_text(encoding="utf-8") for name in _STYLES)
     return environment.get_template("compare.html.j2").render(
         title=f"{clean(comparison['new']['path'], 60)} against {clean(comparison['base']['path'], 60)} · commprof",
+        subject=clean(compared_paths(comparison), MOST_SUBJECT),
         style=Markup(style),
         version=clean(comparison["commprof_version"], 20),
         summary=clean(comparison["summary"], 400),

@@ -47,6 +47,11 @@ def compare(base: Json, new: Json) -> Json:
     }
 
 
+def compared_paths(comparison: Json) -> str:
+    """Which two runs a comparison is about."""
+    return f"{comparison['new']['path']} against {comparison['base']['path']}"
+
+
 def _about(report: Json) -> Json:
     given = report["input"]
     return {

@@ -46,7 +46,7 @@ from commprof.report.charts import (
 from commprof.report.charts.payload import json_for_script
 from commprof.report.charts.wording import STEP, clean, time_base
 from commprof.report.glossary import GLOSSARY
-from commprof.report.write import write_bytes
+from commprof.report.write import MOST_SUBJECT, write_bytes
 
 _TEMPLATES = Path(__file__).parent / "templates"
 _SCRIPTS = ("page.js", "tables.js", "split.js", "timeline.js", "heat.js", "start.js")
@@ -99,6 +99,7 @@ def _pieces(view: dict[str, Any]) -> tuple[bytes, bytes, bytes]:
     own_script = f'"use strict";\n(() => {{\n{_joined(_SCRIPTS)}}})();\n'
     page = {
         "title": f"{clean(report['input']['path'], 80)} · commprof",
+        "subject": clean(report["input"]["path"], MOST_SUBJECT),
         "path": clean(report["input"]["path"], 120),
         "version": clean(report["commprof_version"], 20),
         "created": clean(view["created"], 40),

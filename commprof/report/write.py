@@ -3,15 +3,24 @@
 from __future__ import annotations
 
 import contextlib
+import html
 import os
+import re
 import tempfile
 from collections.abc import Sequence
+from itertools import count
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from commprof.errors import CommprofError, UsageError
+from commprof.report.charts.wording import clean
+
+MOST_SUBJECT = 2000
+"""Longest name of an input that a page states of itself (``<meta name="commprof-subject">``)."""
+_SUBJECT = re.compile(r'<meta name="commprof-subject" content="([^"]*)">')
+_HEAD_BYTES = 16_384
 
 
 def json_text(report: dict[str, Any]) -> bytes:
@@ -45,6 +54,28 @@ def write_bytes(data: bytes, path: str | os.PathLike[str]) -> None:
     except OSError as error:
         reason = error.strerror or error
         raise CommprofError(f"{path}: {reason}", hint="choose another place with -o or --json") from None
+
+
+def free_place(usual: Path, subject: str) -> Path:
+    """``usual``, or ``NAME-2``, ``NAME-3``, ... beside it: the first that is free or holds the report of ``subject``.
+
+    So a second look at one input replaces its report, and the report of another input of the same name stays.
+    """
+    for number in count(1):
+        place = usual if number == 1 else usual.with_name(f"{usual.stem}-{number}{usual.suffix}")
+        if not os.path.lexists(place) or _subject(place) == clean(subject, MOST_SUBJECT):
+            return place
+    raise AssertionError
+
+
+def _subject(page: Path) -> str | None:
+    """What an HTML report of ours says that it is about; ``None`` for any other file."""
+    try:
+        with page.open("rb") as stream:
+            found = _SUBJECT.search(stream.read(_HEAD_BYTES).decode("utf-8", "replace"))
+    except OSError:
+        return None
+    return None if found is None else html.unescape(found[1])
 
 
 def refuse_clashes(outputs: Sequence[str | os.PathLike[str] | None], inputs: Sequence[str]) -> None:

@@ -8,6 +8,7 @@ import pytest
 
 from commprof.analysis.hosts import crosses_hosts, ranks_per_host, read_hosts
 from commprof.errors import InputRefused
+from tests.builders.command import call
 
 
 @pytest.mark.parametrize(
@@ -71,3 +72,21 @@ def test_ranks_are_counted_by_host() -> None:
 
     assert ranks_per_host([0, 1, 2], hosts) == [2, 1]
     assert ranks_per_host([0, 5], hosts) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("0 a\n1 a\n", ""),
+        ("0 a\n1 a\n7 b\n", "it names rank 7, and the run has 2 ranks"),
+        ("0 a\n5-9 b\n", "it names ranks 5, 6, 7, 8 and 1 more, and the run has 2 ranks; it has no host for rank 1"),
+    ],
+)
+def test_a_file_of_another_run_is_said_in_one_line(text: str, line: str, tmp_path: Path) -> None:
+    path = tmp_path / "hosts"
+    path.write_text(text)
+
+    code, _, errors = call("analyze", "fixtures/ddp-two-ranks", "--no-html", "--hosts", path)
+
+    assert code == 0
+    assert errors == (f"commprof: warning: {path}: {line}\n" if line else "")

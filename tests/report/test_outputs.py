@@ -89,3 +89,31 @@ def test_a_full_standard_output_is_one_line(trace: Path) -> None:
     assert run.returncode == 4
     assert len(run.stderr.splitlines()) == 1
     assert "No space left" in run.stderr
+
+
+def test_reports_of_equal_names_do_not_replace_each_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for folder in ("a", "b"):
+        t0().write(tmp_path / folder / "run.json")
+
+    first, second, again = (call("analyze", f"{folder}/run.json") for folder in "aba")
+
+    assert [(code, errors) for code, _, errors in (first, again)] == [(0, ""), (0, "")]
+    assert "reports/run-2.html" in second[1]
+    assert second[2] == "commprof: reports/run.html is the report of another input and stays as it is\n"
+    assert [path.name for path in sorted((tmp_path / "reports").iterdir())] == ["run-2.html", "run.html"]
+    for name, subject in (("run", "a/run.json"), ("run-2", "b/run.json")):
+        assert f'content="{subject}"' in (tmp_path / "reports" / f"{name}.html").read_text()[:500]
+
+
+def test_a_file_that_is_no_report_keeps_its_name(trace: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    mine = tmp_path / "reports" / "rank0.html"
+    mine.parent.mkdir()
+    mine.write_text("<p>mine</p>")
+
+    code, said, _ = call("analyze", trace)
+
+    assert code == 0
+    assert mine.read_text() == "<p>mine</p>"
+    assert "reports/rank0-2.html" in said
