@@ -180,7 +180,7 @@ def all_threads() -> Any:
     from torch._C._profiler import _ExperimentalConfig
 
     try:
-        return _ExperimentalConfig(profileall_threads=True)
+        return _ExperimentalConfig(profile_all_threads=True)
     except TypeError:
         return None
 
