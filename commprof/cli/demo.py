@@ -12,24 +12,27 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from commprof.cli import options
 from commprof.errors import UsageError
 
 if TYPE_CHECKING:
     from commprof.capture.jobs.strategies import Strategy
 
-NAMES = ("ddp", "zero1", "zero2", "zero3", "fsdp", "hsdp", "tp", "pp", "ep")
+NAMES = ("ddp", "zero1", "zero2", "zero3", "fsdp", "hsdp", "tp", "pp", "pp-dp", "ep")
 
 
 def demo(
     strategy: Annotated[str, typer.Option("--strategy", help="One of " + ", ".join(NAMES) + ".")] = "ddp",
     ranks: Annotated[
         int | None,
-        typer.Option("--ranks", min=2, max=16, help="Number of training processes [2, hsdp 4].", show_default=False),
+        typer.Option(
+            "--ranks", min=2, max=16, help="Number of training processes [2, hsdp and pp-dp 4].", show_default=False
+        ),
     ] = None,
     out: Annotated[
         Path | None, typer.Option("--out", "-o", help="Folder for the capture [runs/demo].", show_default=False)
     ] = None,
-    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
+    debug: options.Debug = False,
 ) -> int:
     """Train a small transformer in parallel on this machine, capture it, and report on its communication.
 
@@ -80,7 +83,7 @@ def _report(folder: Path) -> int:
     """Analyse as ``commprof analyze`` does, and close with the verdict in one sentence."""
     from commprof.cli.analyze import report_on
 
-    report = report_on([str(folder)], html=Path("reports") / f"{folder.name}.html")
+    report = report_on([str(folder)])
     print(report["verdict"]["summary"])
     return 0
 
