@@ -11,9 +11,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from commprof.analysis.matching import Matching
+from commprof.analysis.matching import COLLECTIVE, Matching
 from commprof.analysis.model import Analysis
 from commprof.analysis.places import FLAGS
+from commprof.analysis.segments import smallest
 from commprof.analysis.waiting import MatchTimes
 from commprof.intervals import Int64Array
 
@@ -23,6 +24,8 @@ links, which share switches and adapters."""
 OUTLIER = 2.0
 """A call is slow if its transfer lasts so many times as long as the faster half of calls of its kind."""
 LEAST_NS = 5_000
+_LEAST_MESSAGE_NS = 30_000
+"""Messages and broadcasts are told by aligned clocks, which are off by some microseconds."""
 _FEWEST_CALLS = 4
 _MOST_OUTLIERS = 0.5
 _ALONE = 4.0
@@ -32,7 +35,8 @@ _ODD = (FLAGS.index("profiler-start"), FLAGS.index("first-use"))
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SlowLink:
-    """One group that is slower than its ``siblings`` in one operation, ``factor`` times at the median over sizes."""
+    """One group, or for messages one pair of ranks in it, that is slower than its ``siblings`` in one operation,
+    ``factor`` times at the median over sizes; ``matches`` are its calls, ``excess`` what each lasts too long (ns)."""
 
     group: int
     operation: int
@@ -40,41 +44,54 @@ class SlowLink:
     factor: float
     siblings: int
     calls: int
+    matches: Int64Array
+    excess: Int64Array
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Intermittent:
-    """Calls of one group and operation that are slow now and then: ``matches`` with their own ``factors``, among
-    ``calls`` of their kind."""
+    """Calls of one group and operation that are slow now and then: ``matches`` with their own ``factors`` and
+    ``excess`` (ns), among ``calls`` of their kind."""
 
     group: int
     operation: int
     ranks: tuple[int, ...]
     matches: Int64Array
     factors: NDArray[np.float64]
+    excess: Int64Array
     calls: int
 
 
 @dataclass(slots=True, eq=False)
 class _Kinds:
-    """Matches with a known transfer, by kind (operation and size): columns of one entry per match."""
+    """Matches with a known transfer, by kind (operation and size): columns of one entry per match.
+
+    ``pair`` numbers sender and receiver of a message, -1 for a collective.
+    """
 
     match: Int64Array
     group: Int64Array
     operation: Int64Array
     size: Int64Array
     transfer: Int64Array
+    pair: Int64Array
 
 
 def _kinds(analysis: Analysis, found: Matching, times: MatchTimes) -> _Kinds:
     rows = found.rows[found.first[:-1]]
     flags = np.concatenate([rank.places.flag for rank in analysis.ranks])
-    known = (times.transfer > 0) & ~times.bound & ~times.one_way & ~times.uneven & (found.calls.size[rows] > 0)
+    # A message without a common clock lasted, on the side that came later, for as long as it transferred.
+    shortest = smallest(found.calls.duration[found.rows], found.first)
+    alone = (times.transfer <= 0) & (found.source >= 0) & (found.absent == 0)
+    transfer = np.where(alone, shortest, times.transfer)
+    known = (transfer > 0) & ~times.bound & ~times.uneven & (found.calls.size[rows] > 0)
     known &= ~np.isin(flags[rows], _ODD)
     match = np.flatnonzero(known)
+    world = int(found.calls.numbers.max(initial=0)) + 1
+    pair = np.where(found.source == COLLECTIVE, -1, found.source * world + found.sink)[match]
     return _Kinds(
         match, found.group[match], found.operation[match].astype(np.int64), found.calls.size[rows[match]],
-        times.transfer[match],
+        transfer[match], pair,
     )  # fmt: skip
 
 
@@ -84,31 +101,41 @@ def slow_links(analysis: Analysis) -> list[SlowLink]:
     if found is None or times is None or not len(found):
         return []
     kinds = _kinds(analysis, found, times)
-    medians: dict[tuple[str, int, int], dict[int, tuple[float, int]]] = defaultdict(dict)
-    key = np.stack([kinds.group, kinds.operation, kinds.size])
-    for group, operation, size in np.unique(key, axis=1).T.tolist():
-        mine = (kinds.group == group) & (kinds.operation == operation) & (kinds.size == size)
+    one_way = times.one_way[kinds.match]
+    medians: dict[tuple[str, int, int], dict[tuple[int, int], tuple[float, Int64Array]]] = defaultdict(dict)
+    key = np.stack([kinds.group, kinds.operation, kinds.size, kinds.pair])[:, ~one_way | (kinds.pair >= 0)]
+    for group, operation, size, pair in np.unique(key, axis=1).T.tolist():
+        mine = (kinds.group == group) & (kinds.operation == operation) & (kinds.size == size) & (kinds.pair == pair)
         facts = analysis.groups[group]
         if facts.ranks is None:
             continue
         role = analysis.roles[group].name if analysis.roles else ""
         kind = (f"{role} of {len(facts.ranks)}", operation, size)
-        medians[kind][group] = (float(np.median(kinds.transfer[mine])), int(mine.sum()))
-    ratios: dict[tuple[int, int], list[tuple[float, int, int]]] = defaultdict(list)
+        medians[kind][group, pair] = (float(np.median(kinds.transfer[mine])), kinds.match[mine])
+    ratios: dict[tuple[int, int, int], list[tuple[float, Int64Array, int]]] = defaultdict(list)
     for (_, operation, _), groups in medians.items():
-        for group, (median, calls) in groups.items():
-            others = [value for other, (value, _) in groups.items() if other != group]
-            if others and median - np.median(others) >= LEAST_NS:
-                ratios[group, operation].append((median / float(np.median(others)), calls, len(others)))
-            elif others:
-                ratios[group, operation].append((1.0, calls, len(others)))
+        for (group, pair), (median, matches) in groups.items():
+            others = [value for other, (value, _) in groups.items() if other != (group, pair)]
+            least = LEAST_NS if pair < 0 else _LEAST_MESSAGE_NS
+            if others:
+                over = median - float(np.median(others)) >= least
+                ratios[group, operation, pair].append(
+                    (median / float(np.median(others)) if over else 1.0, matches, len(others))
+                )
     out = []
-    for (group, operation), entries in ratios.items():
+    world = int(found.calls.numbers.max(initial=0)) + 1
+    for (group, operation, pair), entries in ratios.items():
         factor = float(np.median([entry[0] for entry in entries]))
         if factor >= SLOWER:
-            calls = sum(entry[1] for entry in entries)
-            ranks = analysis.groups[group].ranks or ()
-            out.append(SlowLink(group, operation, ranks, factor, max(entry[2] for entry in entries), calls))
+            matches = np.concatenate([entry[1] for entry in entries])
+            lasted = kinds.transfer[np.searchsorted(kinds.match, matches)]
+            excess = (lasted * (1 - 1 / factor)).astype(np.int64)
+            ranks = tuple(sorted(divmod(pair, world))) if pair >= 0 else analysis.groups[group].ranks or ()
+            out.append(
+                SlowLink(
+                    group, operation, ranks, factor, max(entry[2] for entry in entries), len(matches), matches, excess
+                )
+            )
     return sorted(out, key=lambda entry: -entry.factor)
 
 
@@ -118,24 +145,27 @@ def intermittent(analysis: Analysis) -> list[Intermittent]:
     if found is None or times is None or not len(found):
         return []
     kinds = _kinds(analysis, found, times)
-    slow: dict[tuple[int, int], tuple[list[int], list[float], int]] = {}
-    key = np.stack([kinds.group, kinds.operation, kinds.size])
-    for group, operation, size in np.unique(key, axis=1).T.tolist():
-        mine = np.flatnonzero((kinds.group == group) & (kinds.operation == operation) & (kinds.size == size))
+    slow: dict[tuple[int, int], tuple[list[int], list[float], list[int], int]] = {}
+    key = np.stack([kinds.group, kinds.operation, kinds.size, kinds.pair])
+    for group, operation, size, pair in np.unique(key, axis=1).T.tolist():
+        mine = np.flatnonzero((key == [[group], [operation], [size], [pair]]).all(axis=0))
+        least = _LEAST_MESSAGE_NS if times.one_way[kinds.match[mine[0]]] else LEAST_NS
         if len(mine) < _FEWEST_CALLS:
             continue
         transfer = kinds.transfer[mine]
         usual = float(np.median(np.sort(transfer)[: (len(transfer) + 1) // 2]))
-        over = (transfer >= OUTLIER * usual) & (transfer - usual >= LEAST_NS)
-        entry = slow.setdefault((group, operation), ([], [], 0))
+        over = (transfer >= OUTLIER * usual) & (transfer - usual >= least)
+        entry = slow.setdefault((group, operation), ([], [], [], 0))
         if over.sum() <= _MOST_OUTLIERS * len(mine):
             entry[0].extend(kinds.match[mine[over]].tolist())
             entry[1].extend((transfer[over] / usual).tolist())
-        slow[group, operation] = (entry[0], entry[1], entry[2] + len(mine))
+            entry[2].extend((transfer[over] - usual).astype(np.int64).tolist())
+        slow[group, operation] = (*entry[:3], entry[3] + len(mine))
     return [
         Intermittent(
-            group, operation, analysis.groups[group].ranks or (), np.array(matches, np.int64), np.array(factors), calls
+            group, operation, analysis.groups[group].ranks or (), np.array(matches, np.int64), np.array(factors),
+            np.array(excess, np.int64), calls,
         )
-        for (group, operation), (matches, factors, calls) in slow.items()
+        for (group, operation), (matches, factors, excess, calls) in slow.items()
         if len(matches) >= 2 or (matches and max(factors) >= _ALONE)
     ]  # fmt: skip

@@ -138,7 +138,7 @@ def _severity(ground: Ground, case: Case, lost: Int64Array, share: float | None)
     if len(lost) >= limits.enough_steps:
         error = float(np.std(lost, ddof=1)) / math.sqrt(len(lost))
         if float(lost.mean()) <= limits.standard_errors * error:
-            return "info", limits.finding
+            return "low" if case.by_event and share >= limits.finding else "info", limits.finding
     bands = (("high", limits.high), ("medium", limits.medium), ("low", limits.finding))
     for name, limit in bands:
         if share >= limit:

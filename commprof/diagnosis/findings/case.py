@@ -36,8 +36,9 @@ class Case:
 
     ``recoverable`` is nanoseconds per step, shape ``(steps,)``, where less than the charge would come back; with
     ``nothing_back`` no time can be stated. The host-bound part of a charge comes back only
-    with ``host_back``. ``cost_ns`` is time per step inside compute (contention). ``most`` is the
-    highest severity that the case may get.
+    with ``host_back``. ``by_event``: it is told by single calls that stand out of their kind, so that how its cost
+    scatters over steps says nothing against it; it is then of severity ``low`` at least. ``cost_ns`` is time per step
+    inside compute (contention). ``most`` is the highest severity that the case may get.
     """
 
     id: str
@@ -57,6 +58,7 @@ class Case:
     structural: bool = False
     host_back: bool = False
     most: str = "high"
+    by_event: bool = False
     threshold: Threshold | None = None
     order: int = field(default=0)
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from commprof.analysis.host_delays import DELAYS
 from commprof.diagnosis.findings.case import Case, Claim, delayed, idle_of, ranks_of, steps_of, whole
-from commprof.diagnosis.findings.reductions import gaps, of_gradients, with_overlap
+from commprof.diagnosis.findings.reductions import exposed_anyway, gaps, of_gradients
 from commprof.diagnosis.ground import Ground, ReferenceStep
 from commprof.diagnosis.model import Evidence
 from commprof.intervals import Int64Array
@@ -90,10 +90,8 @@ def blocking_wait(ground: Ground) -> Iterator[Case]:
         return
     claim = _up_to(ground, whole(ground, rows, "rest"), after, idle, BLOCKING)
     gradients, found = of_gradients(ground)
-    waited = rows & gradients
-    stays = ground.per_step(ground.exposed.step, np.where(waited, ground.exposed.rest, 0))
-    stays -= np.minimum(with_overlap(ground, waited, found), stays)
-    back = np.maximum(_total(ground, claim) - stays, 0)
+    reduced = Claim(**{part: np.where(gradients, getattr(claim, part), 0) for part in ("host", "rest")})
+    back = _total(ground, claim) - np.minimum(exposed_anyway(ground, found), _total(ground, reduced))
     yield Case(
         "blocking-wait",
         "The program waits on the CPU for its collectives instead of letting the device wait",

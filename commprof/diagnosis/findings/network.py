@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from typing import TypeVar
 
 import numpy as np
 
-from commprof.analysis.slow_links import OUTLIER, SLOWER
+from commprof.analysis.slow_links import OUTLIER, SLOWER, Intermittent, SlowLink
 from commprof.diagnosis.findings.case import Case, Claim, ranks_of, steps_of
 from commprof.diagnosis.findings.shorter import given_back, transfers
 from commprof.diagnosis.findings.straggler import late_by_transfer, late_ranks
 from commprof.diagnosis.findings.tensor import crossing
-from commprof.diagnosis.ground import Ground, ReferenceStep
+from commprof.diagnosis.ground import P2P, Ground, Mask, ReferenceStep
 from commprof.diagnosis.model import Evidence, Threshold
 from commprof.intervals import Int64Array
 from commprof.trace.operations import OPERATIONS
 from commprof.units import format_gbps
+
+Link = TypeVar("Link", SlowLink, Intermittent)
 
 
 def low_bandwidth(ground: Ground) -> Iterator[Case]:
@@ -30,7 +33,10 @@ def low_bandwidth(ground: Ground) -> Iterator[Case]:
         large = entry.fit.moved >= limits.large_message * entry.factor
         if not large.any():
             continue
-        needed = limits.latency_ns + entry.fit.moved[large] / entry.ceiling.low
+        between = group in crossing(ground.analysis)
+        needed = (limits.latency_ns if between else limits.inner_latency_ns) + entry.fit.moved[
+            large
+        ] / entry.ceiling.low
         efficiency = float((needed / entry.fit.ns[large]).max())
         rows = (ground.exposed.group == group) & (ground.exposed.operation == OPERATIONS.index(operation))
         rows &= ground.exposed.size >= limits.large_message
@@ -38,7 +44,6 @@ def low_bandwidth(ground: Ground) -> Iterator[Case]:
             continue
         reached = float((entry.fit.moved[large] / entry.fit.ns[large]).max())
         what, rate = operation.replace("_", "-"), format_gbps(reached)
-        between = group in crossing(ground.analysis)
         yield Case(
             "low-bandwidth",
             f"Network bound: {what} between hosts reaches {rate}, little for messages of this size"
@@ -63,22 +68,17 @@ def low_bandwidth(ground: Ground) -> Iterator[Case]:
 
 
 def slow_link(ground: Ground) -> Iterator[Case]:
-    """One group is slower than its siblings, whoever comes late."""
-    for row in ground.slow_links:
-        rows = (ground.exposed.group == row.group) & (ground.exposed.operation == row.operation)
-        shorter = _excess(ground, row.group, OPERATIONS[row.operation], 1 - 1 / row.factor)
-        claim = Claim(rest=given_back(ground, shorter))
-        # Others wait for the ranks that the slow group holds up.
-        held = np.isin(late_ranks(ground), sorted(late_by_transfer(ground) & set(row.ranks)))
-        claim.wait = np.where(held, ground.exposed.wait, 0)
-        if not (claim.wait.any() or (claim.rest is not None and claim.rest.any())):
+    """Groups that are slower than their siblings, whoever comes late; those that share a rank are one case."""
+    for rows in by_rank(ground.slow_links):
+        claim, mine = _claim(ground, rows)
+        if not mine.any():
             continue
-        operation = OPERATIONS[row.operation].replace("_", "-")
+        first = rows[0]
+        operation = OPERATIONS[first.operation].replace("_", "-")
         yield Case(
             "slow-link",
-            f"The link or adapter of one group is slow: its {operation} takes {row.factor:.1f} times as long as that "
-            "of "
-            "its siblings",
+            f"The link or adapter of {_whose(rows)} is slow: its {operation} takes {first.factor:.1f} times as long as "
+            "that of its siblings",
             claim,
             (
                 "Look at links and adapters of these ranks (nvidia-smi nvlink -s, ibstat, ethtool: width, speed, error "
@@ -87,32 +87,27 @@ def slow_link(ground: Ground) -> Iterator[Case]:
                 "along.",
             ),
             (
-                Evidence("transfer against its siblings", round(row.factor, 3), "times as long"),
-                Evidence("groups of the same kind", row.siblings, "groups"),
-                Evidence("calls", row.calls, "calls"),
+                Evidence("transfer against its siblings", round(first.factor, 3), "times as long"),
+                Evidence("groups of the same kind", first.siblings, "groups"),
+                Evidence("calls", sum(row.calls for row in rows), "calls"),
             ),
-            ranks=tuple(row.ranks), steps=steps_of(ground, rows | held), group_id=row.group,
-            calls=ground.calls_in(rows | held),
+            ranks=common_ranks(rows), steps=steps_of(ground, mine), group_id=first.group, calls=ground.calls_in(mine),
             threshold=Threshold(SLOWER, "times as long", "default: more than the spread of healthy links"),
         )  # fmt: skip
 
 
 def network_intermittent(ground: Ground) -> Iterator[Case]:
-    """The same messages take much longer now and then."""
-    for row in ground.intermittent:
-        factor = dict(zip(row.matches.tolist(), row.factors.tolist(), strict=True))
-        rows = np.isin(ground.exposed.match, row.matches)
-        claim = Claim(rest=given_back(ground, _excess_of(ground, factor)))
-        # Others wait for the ranks that the slow calls hold up.
-        held = np.isin(late_ranks(ground), sorted(late_by_transfer(ground) & set(row.ranks)))
-        claim.wait = np.where(held, ground.exposed.wait, 0)
-        if not (claim.wait.any() or (claim.rest is not None and claim.rest.any())):
+    """The same messages take much longer now and then; groups that share a rank are one case."""
+    for rows in by_rank(ground.intermittent):
+        claim, mine = _claim(ground, rows)
+        factors = np.concatenate([row.factors for row in rows])
+        if not mine.any():
             continue
-        operation = OPERATIONS[row.operation].replace("_", "-")
+        operations = ", ".join(sorted({OPERATIONS[row.operation].replace("_", "-") for row in rows}))
         yield Case(
             "network-intermittent",
-            f"The network is slow now and then: {len(row.matches)} of {row.calls} {operation} calls take up to "
-            f"{float(row.factors.max()):.0f} times as long as most",
+            f"The network is slow now and then: {len(factors)} of {sum(row.calls for row in rows)} {operations} calls "
+            f"take up to {factors.max():.0f} times as long as most",
             claim,
             (
                 "Look for what shares the network at those times (checkpoints, other jobs, congestion), for flapping "
@@ -120,13 +115,69 @@ def network_intermittent(ground: Ground) -> Iterator[Case]:
                 "(error counters, link downs) and for retries (NCCL_IB_TIMEOUT, NCCL_IB_RETRY_CNT).",
             ),
             (
-                Evidence("slow calls", len(row.matches), "calls"),
-                Evidence("median of them against most", round(float(np.median(row.factors)), 3), "times as long"),
+                Evidence("slow calls", len(factors), "calls"),
+                Evidence("median of them against most", round(float(np.median(factors)), 3), "times as long"),
             ),
-            ranks=tuple(row.ranks), steps=steps_of(ground, rows | held), group_id=row.group,
-            calls=ground.calls_in(rows | held),
-            threshold=Threshold(OUTLIER, "times as long", "default: twice what is usual"),
+            ranks=common_ranks(rows), steps=steps_of(ground, mine), group_id=rows[0].group, calls=ground.calls_in(mine),
+            threshold=Threshold(OUTLIER, "times as long", "default: twice what is usual"), by_event=True,
         )  # fmt: skip
+
+
+def by_rank(rows: Sequence[Link]) -> list[list[Link]]:
+    """Rows that have a rank in common, which may be the one at fault, together; in the order of the first of each."""
+    out: list[list[Link]] = []
+    for row in rows:
+        for known in out:
+            if set(common_ranks(known)) & set(row.ranks):
+                known.append(row)
+                break
+        else:
+            out.append([row])
+    return out
+
+
+def common_ranks(rows: Sequence[Link]) -> tuple[int, ...]:
+    """The ranks that all of these rows have."""
+    return tuple(sorted(set(rows[0].ranks).intersection(*(row.ranks for row in rows))))
+
+
+def _whose(rows: Sequence[Link]) -> str:
+    ranks = common_ranks(rows)
+    return f"rank {ranks[0]}" if len(ranks) == 1 else "one group"
+
+
+def _claim(ground: Ground, links: Sequence[Link]) -> tuple[Claim, Mask]:
+    """What calls that last too long cost, and the rows of these: their own excess, and the waiting of others for ranks
+    that they hold up."""
+    excess = dict(
+        zip(
+            np.concatenate([row.matches for row in links]).tolist(),
+            np.concatenate([row.excess for row in links]).tolist(),
+            strict=True,
+        )
+    )
+    mine = np.isin(ground.exposed.match, list(excess))
+    members = {rank for row in links for rank in row.ranks}
+    held = np.isin(late_ranks(ground), sorted(late_by_transfer(ground) & members))
+    rest = given_back(ground, _excess_of(ground, excess))
+    wait = np.maximum(np.where(held, ground.exposed.wait, 0), _down_the_pipeline(ground, excess, rest))
+    return Claim(rest=rest, wait=wait), mine | held
+
+
+def _down_the_pipeline(ground: Ground, excess: dict[int, int], rest: Int64Array) -> Int64Array:
+    """Waiting for messages of a pipeline that slow messages cause: a stage waits for what its neighbour got late. No
+    more of it than these messages last too long beyond what they expose themselves."""
+    found = ground.analysis.matching
+    rows = ground.role_is("pp") & ground.operation_is(*P2P)
+    if found is None or not rows.any():
+        return np.zeros(len(rest), np.int64)
+    messages = np.array([match for match in excess if found.source[match] >= 0], np.int64)
+    total = sum(excess[match] for match in messages.tolist()) // max(len(found.calls.step_names), 1)
+    own = ground.per_step(ground.exposed.step, rest)
+    wait = np.where(rows, ground.exposed.wait, 0)
+    waited = ground.per_step(ground.exposed.step, wait)
+    share = np.clip((total - own) / np.maximum(waited, 1), 0.0, 1.0)
+    return np.floor(wait * share[ground.exposed.step]).astype(np.int64)
 
 
 def _excess(
@@ -145,14 +196,11 @@ def _excess(
     return of_step
 
 
-def _excess_of(ground: Ground, factor: dict[int, float]) -> Callable[[ReferenceStep], Int64Array]:
-    """By how much single calls last too long; ``factor`` by match."""
+def _excess_of(ground: Ground, excess: dict[int, int]) -> Callable[[ReferenceStep], Int64Array]:
+    """By how much single calls last too long; ``excess`` (ns) by match."""
 
     def of_step(step: ReferenceStep) -> Int64Array:
-        if not ground.analysis.waiting:
-            return np.zeros(len(step.rank.calls), np.int64)
-        match = ground.analysis.waiting[step.where].match
-        share = np.array([1 - 1 / factor.get(number, 1.0) for number in match.tolist()], np.float64)
-        return np.asarray(transfers(ground, step) * share, np.int64)
+        match = ground.analysis.waiting[step.where].match if ground.analysis.waiting else ()
+        return np.array([excess.get(number, 0) for number in match] or [0] * len(step.rank.calls), np.int64)
 
     return of_step

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from commprof.analysis.places import NOWHERE
+from commprof.diagnosis.findings.shorter import transfers
 from commprof.diagnosis.ground import REDUCTIONS, Ground, Mask, ReferenceStep
 from commprof.diagnosis.model import Evidence
 from commprof.intervals import Int64Array
@@ -157,19 +158,45 @@ def tail_of(ground: Ground, rows: Mask) -> Mask:
 def with_overlap(ground: Ground, rows: Mask, found: list[Reductions]) -> Int64Array:
     """What would come back per step if reductions ran beside the backward pass in buckets of the usual size.
 
-    The last bucket stays exposed, and all that is longer than the backward pass.
+    Gradients are taken to be ready in proportion to their bytes, at the end of kernels of equal length. What is reduced
+    after the backward pass then stays exposed: the last bucket at least, and what queues before it.
     """
     exposed = ground.per_step(ground.exposed.step, np.where(rows, ground.exposed.rest, 0))
-    stays = np.zeros(len(ground.steps), np.int64)
-    for index, step in enumerate(found):
-        if not len(step.calls):
-            continue
-        calls = ground.steps[index].rank.calls
-        last = step.calls[-1]
-        part = min(1.0, ground.limits.bucket_cap / calls.size_bytes[last]) if calls.size_bytes[last] > 0 else 1.0
-        stays[index] = max(int(calls.duration[last] * part), step.duration - _backward(ground.steps[index], step))
-    back: Int64Array = np.maximum(exposed - stays, 0)
+    back: Int64Array = np.maximum(exposed - exposed_anyway(ground, found), 0)
     return back
+
+
+def exposed_anyway(ground: Ground, found: list[Reductions]) -> Int64Array:
+    """How long the reductions of every step go on after the backward pass if they run beside it."""
+    return np.array([_stays(ground, index, step) for index, step in enumerate(found)], np.int64)
+
+
+def _stays(ground: Ground, index: int, found: Reductions) -> int:
+    """How long reductions go on after the backward pass if each starts as soon as its gradients are ready."""
+    if not len(found.calls):
+        return 0
+    step = ground.steps[index]
+    lasted, size = transfers(ground, step)[found.calls], np.maximum(found.size, 0)
+    parts = np.maximum(1, -(-size // ground.limits.bucket_cap))
+    lasted, size = np.repeat(lasted / parts, parts), np.repeat(size / parts, parts)
+    total = float(size.sum())
+    share = np.cumsum(size) / total if total else np.arange(1, len(size) + 1) / len(size)
+    backward = _backward(step, found)
+    kernels = _kernels(step) * backward / max(step.total("compute"), 1)
+    if kernels >= 1:
+        share = np.minimum(np.ceil(np.round(share * kernels, 6)) / kernels, 1.0)
+    # Each bucket ends no sooner than any before it is ready and all from there on are through.
+    after = np.cumsum(lasted[::-1])[::-1]
+    return round(max(0.0, float((share * backward + after).max()) - backward))
+
+
+def _kernels(step: ReferenceStep) -> int:
+    """How many compute kernels a rank ran in a step; 0 where that is not known."""
+    if step.rank.behaviour is None:
+        return 0
+    table = step.rank.behaviour.kernels
+    windows = [number for number, name in enumerate(step.rank.shares.step_names) if name in step.unit.names]
+    return int(table.count[np.isin(table.step, windows)].sum())
 
 
 def gaps(ground: Ground) -> Int64Array:

@@ -123,14 +123,17 @@ def _small(
     launching = np.floor(delayed(ground, "communication") * removable).astype(np.int64)
     claim = whole(ground, latency > 0, "rest")
     claim.host = launching
-    idle = np.floor(idle_of(ground, "communication") * removable)
-    # All findings on communication together never promise more than its exposed time: idle time only as far as exposed
-    # time is left that is the CPU's.
-    left = ground.per_step(exposed.step, exposed.host - launching)
-    wanted = ground.per_step(ground.idle.step, idle.astype(np.int64))
-    claim.idle = np.floor(idle * np.minimum(left / np.maximum(wanted, 1), 1.0)[ground.idle.step]).astype(np.int64)
+    idle = np.floor(idle_of(ground, "communication") * removable).astype(np.int64)
     saved = ground.per_step(exposed.step, (exposed.rest * latency).astype(np.int64))
-    back = saved + ground.per_step(exposed.step, launching) + ground.per_step(ground.idle.step, claim.idle)
+    wanted = ground.per_step(ground.idle.step, idle)
+    by_host = int(launching.sum() + wanted.sum()) > int(saved.sum())
+    if not by_host:
+        # All findings on communication together never promise more than its exposed time: idle time only as far as
+        # exposed time is left that is the CPU's. Where launching costs more than latency it is a finding on the host.
+        left = ground.per_step(exposed.step, exposed.host - launching)
+        idle = np.floor(idle * np.minimum(left / np.maximum(wanted, 1), 1.0)[ground.idle.step]).astype(np.int64)
+    claim.idle = idle
+    back = saved + ground.per_step(exposed.step, launching) + ground.per_step(ground.idle.step, idle)
     if not back.any():
         return
     calls = ground.calls_in(rows)
@@ -145,7 +148,7 @@ def _small(
             Evidence("idle while the CPU launches them", int(wanted.sum()) // len(ground.steps), "ns"),
         ),
         ranks=ranks_of(ground, rows), steps=steps_of(ground, rows), group_id=ground.one_group(rows), calls=calls,
-        recoverable=back, confidence="estimate",
+        recoverable=back, confidence="estimate", cause="host-bound" if by_host else None,
         threshold=Threshold(ground.limits.latency_share, "share of a call", "default: more latency than bytes"),
     )  # fmt: skip
 
@@ -198,4 +201,3 @@ def _short(step: ReferenceStep, limit: int) -> Mask:
         mine = unknown & (calls.group == key[0]) & (calls.operation == key[1])
         short[mine] = np.median(calls.duration[mine]) <= limit
     return short
-

@@ -9,8 +9,8 @@ import numpy as np
 from commprof.analysis.combine import ranks_text
 from commprof.analysis.model import Analysis
 from commprof.analysis.stragglers import Straggler
-from commprof.diagnosis.findings.case import Case, Claim, steps_of
-from commprof.diagnosis.ground import Ground, Mask
+from commprof.diagnosis.findings.case import Case, Claim, delayed, idle_of, steps_of
+from commprof.diagnosis.ground import P2P, Ground, Mask
 from commprof.diagnosis.model import Evidence
 from commprof.intervals import Int64Array
 
@@ -57,14 +57,16 @@ def straggler(ground: Ground) -> Iterator[Case]:
         if links.intersection(row.members):
             continue
         mine = (late >= 0) if row.kind == "rotating" else np.isin(late, row.members)
+        claim, back = _claim(ground, row, mine)
         if not (mine & (ground.exposed.wait > 0)).any():
-            continue
-        wait = _owed(ground, row, mine)
+            claim, back, mine = _from_bubble(ground, row)
+            if back is None:
+                continue
         why, advice = _WHY.get(row.cause, _WHY["unknown"])
         yield Case(
             "straggler",
             _title(row, why),
-            Claim(wait=wait),
+            claim,
             advice,
             (
                 Evidence("charged per step, mean over the ranks of the job", row.charged_per_step, "ns"),
@@ -72,8 +74,33 @@ def straggler(ground: Ground) -> Iterator[Case]:
                 *(Evidence(what, value, unit) for what, value, unit in row.evidence[:5]),
             ),
             cause=row.cause, ranks=() if row.kind == "rotating" else tuple(row.members), steps=steps_of(ground, mine),
-            group_id=ground.one_group(mine), calls=ground.calls_in(mine),
+            group_id=ground.one_group(mine), calls=ground.calls_in(mine), recoverable=back, host_back=True,
         )  # fmt: skip
+
+
+def _claim(ground: Ground, row: Straggler, mine: Mask) -> tuple[Claim, Int64Array | None]:
+    """The waiting for late ranks; of ranks that take turns also their own pauses, which the reference ranks show when
+    it is their turn: what one rank loses by a pause the others wait, so the step loses it once."""
+    claim = Claim(wait=_owed(ground, row, mine))
+    if row.kind != "rotating" or row.cause != "host":
+        return claim, None
+    claim.idle, claim.host = idle_of(ground, "pause"), delayed(ground, "pause")
+    return claim, np.full(len(ground.steps), row.charged_per_step, np.int64)
+
+
+def _from_bubble(ground: Ground, row: Straggler) -> tuple[Claim, Int64Array | None, Mask]:
+    """What a stage that is longer than the others adds to the bubble of its pipeline; nothing for any other row."""
+    rows = ground.role_is("pp") & ground.operation_is(*P2P)
+    if row.role is None or not rows.any() or row.cause not in ("more-work", "slow-device"):
+        return Claim(), None, rows
+    idle, wait = idle_of(ground, "bubble"), np.where(rows, ground.exposed.wait, 0)
+    found = ground.per_step(ground.exposed.step, wait) + ground.per_step(ground.idle.step, idle)
+    share = np.minimum(row.charged_per_step / np.maximum(found, 1), 1.0)
+    claim = Claim(
+        wait=np.floor(wait * share[ground.exposed.step]).astype(np.int64),
+        idle=np.floor(idle * share[ground.idle.step]).astype(np.int64),
+    )
+    return claim, np.minimum(found, row.charged_per_step), rows
 
 
 def _owed(ground: Ground, row: Straggler, mine: Mask) -> Int64Array:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 
 import numpy as np
@@ -47,7 +48,14 @@ def tp_across_hosts(ground: Ground) -> Iterator[Case]:
         ),
         cause="structural", ranks=ranks_of(ground, rows), steps=steps_of(ground, rows),
         group_id=ground.one_group(rows), calls=ground.calls_in(rows), confidence="bound",
+        structural=_has_to_cross(ground.analysis, set(ground.exposed.group[rows].tolist())),
     )  # fmt: skip
+
+
+def _has_to_cross(analysis: Analysis, groups: set[int]) -> bool:
+    """Whether each of these groups has more ranks than any host holds: no placement would keep it inside one."""
+    largest = max(Counter(analysis.hosts.values()).values(), default=0)
+    return all(0 < largest < len(analysis.groups[group].ranks or ()) for group in groups)
 
 
 def _over_network(ground: Ground, rows: Mask) -> NDArray[np.float64]:
