@@ -181,6 +181,18 @@ class _Facts:
         return found
 
 
+    @property
+    def after_activations(self) -> Bools:
+        """Calls that started right when activations had been exchanged: tensor parallelism within sharded layers."""
+        calls = self.scene.calls
+        ends = np.sort(calls.end[self.activations])
+        if not len(ends):
+            return np.zeros(len(calls), np.bool_)
+        place = np.searchsorted(ends, calls.start, side="right") - 1
+        found: Bools = self.linked & (place >= 0) & (calls.start - ends[np.maximum(place, 0)] <= NEAR_NS)
+        return found
+
+
 def _of_calls(facts: _Facts, syncs: Syncs) -> tuple[Cause, NDArray[np.int32]]:
     """Cause of every call by the rules that hold for calls as a whole, in reverse order; and who synchronised."""
     places, timing = facts.places, facts.timing
@@ -190,7 +202,7 @@ def _of_calls(facts: _Facts, syncs: Syncs) -> tuple[Cause, NDArray[np.int32]]:
     placed = facts.linked & (places.phase != NOWHERE) & ~facts.messages
     cause[placed & facts.after_compute] = STRUCTURAL
     cause[(facts.linked | _spans_compute(facts.scene)) & facts.hidden & ~facts.messages] = LONGER
-    cause[facts.gathers & facts.after_compute & ~facts.hidden] = NO_PREFETCH
+    cause[facts.gathers & (facts.after_compute | facts.after_activations) & ~facts.hidden] = NO_PREFETCH
     cause[facts.behind(timing.group_end) & ~facts.activations] = SERIALISED
     cause[facts.behind(timing.stream_end) & ~facts.in_chain] = QUEUED
     begins = facts.gathers & facts.linked & ~facts.hidden & ~np.isin(cause, [SERIALISED, QUEUED])
