@@ -144,7 +144,7 @@ def _spread(
     late, lateness = out.late, out.lateness
     low, high = int(lateness.low[entry]), int(lateness.high[entry])
     target = lateness.target[low:high]
-    weight = np.where(lateness.chain[low:high] == lateness.own_chain[entry], 0.0, lateness.weight[low:high])
+    weight = lateness.held_up(entry)
     total = weight.sum()
     if total <= 0:
         return

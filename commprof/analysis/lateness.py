@@ -38,9 +38,9 @@ _IN_STEP_SHARE = 0.001
 
 @dataclass(slots=True, eq=False)
 class Lateness:
-    """Of each late row: shares of its local reasons, shape ``(rows, reasons)``, and the share
-    ``passing`` on to pieces of waiting ``low`` to ``high`` of other chains than ``own_chain``: pieces have a
-    ``weight``, the ``chain`` of their call and its match, ``target``.
+    """Of each late row: ``behind``, by how much it was late, ns, shares of its local reasons, shape ``(rows,
+    reasons)``, and the share ``passing`` on to pieces of waiting ``low`` to ``high`` of other chains than
+    ``own_chain``: pieces have a ``weight``, the ``chain`` of their call and its match, ``target``.
 
     ``excess[rank, step, activity]`` is what a rank did in a step beyond its peers, nanoseconds; infinite for a rank
     that has none. ``unseen[rank, step]`` are input and other work of the host beyond its peers that left no gap on the
@@ -48,6 +48,7 @@ class Lateness:
 
     excess: Float64Array
     unseen: Float64Array
+    behind: Int64Array
     local: Float64Array
     passing: Float64Array
     low: Int64Array
@@ -56,6 +57,16 @@ class Lateness:
     weight: Float64Array
     chain: Int64Array
     target: Int64Array
+
+    def held_up(self, entry: int) -> Float64Array:
+        """Nanoseconds of each piece ``low`` to ``high`` that made late row ``entry`` late.
+
+        The last ones before it, up to what it was late: for what it waited earlier the others had waited since.
+        """
+        low, high = int(self.low[entry]), int(self.high[entry])
+        weight = np.where(self.chain[low:high] == self.own_chain[entry], 0.0, self.weight[low:high])
+        since = np.cumsum(weight[::-1])[::-1] - weight
+        return np.clip(float(self.behind[entry]) - since, 0.0, weight)
 
 
 def find_lateness(
@@ -93,8 +104,8 @@ def find_lateness(
     told += more[:, INHERITED]
     told = np.where(told <= 0, 1.0, told)
     return Lateness(
-        excess, unseen, more / told[:, None], passing / told, waits.low[row], waits.high[row], chain[row], waits.weight,
-        waits.chain, waits.target,
+        excess, unseen, lateness[row], more / told[:, None], passing / told, waits.low[row], waits.high[row],
+        chain[row], waits.weight, waits.chain, waits.target,
     )  # fmt: skip
 
 
@@ -215,15 +226,17 @@ def _in_step_before(
     behind = medians_of_others(computed, group)[0] - computed
     in_step = (lateness - absorbed <= allowed) & (behind <= allowed)
     order = np.lexsort((np.arange(len(calls)), calls.start, chain))
-    index = np.arange(len(order))
-    fresh = changes(chain[order]) if len(order) else np.empty(0, np.bool_)
-    first = np.maximum.accumulate(np.where(fresh, index, 0))
-    last = np.maximum.accumulate(np.where(in_step[order], index, -1))
-    before = np.concatenate([[-1], last[:-1]]) if len(order) else index
     out = np.full(len(calls), -1, np.int64)
-    there = before >= first
-    there &= ~fresh
-    out[order] = np.where(there, order[np.maximum(before, 0)], -1)
+    if not len(order):
+        return out
+    index = np.arange(len(order))
+    first = np.maximum.accumulate(np.where(changes(chain[order]), index, 0))
+    last = np.concatenate([[-1], np.maximum.accumulate(np.where(in_step[order], index, -1))])
+    # Of two messages that start together (one each way) neither is before the other.
+    start = calls.start[order] - calls.start.min()
+    key = chain[order] * (int(start.max()) + _IN_STEP_NS + 1) + start
+    before = last[np.searchsorted(key, key - _IN_STEP_NS, side="right")]
+    out[order] = np.where(before >= first, order[np.maximum(before, 0)], -1)
     return out
 
 

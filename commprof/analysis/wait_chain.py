@@ -130,14 +130,14 @@ class _Way:
             return -1, -1
         low, high = int(lateness.low[entry]), int(lateness.high[entry])
         target = lateness.target[low:high]
-        usable = (target != NO_MATCH) & (lateness.chain[low:high] != lateness.own_chain[entry])
+        weight = lateness.held_up(entry)
+        usable = (target != NO_MATCH) & (weight > 0)
         usable &= np.where(usable, late.first[target + 1] > late.first[target], False)
         usable &= np.where(usable, self.finish[target] < self.finish[late.match[entry]], False)
         matches, inverse = np.unique(target[usable], return_inverse=True)
         if not len(matches):
             return -1, -1
-        weight = np.bincount(inverse, lateness.weight[low:high][usable])
-        match = int(matches[weight.argmax()])
+        match = int(matches[np.bincount(inverse, weight[usable]).argmax()])
         following = int(late.first[match])
         if late.rank[following] == late.rank[entry]:
             return -1, -1
