@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from commprof.analysis.beside import beside
 from commprof.analysis.matching import COLLECTIVE, Matching
 from commprof.analysis.model import Analysis
 from commprof.analysis.places import FLAGS
@@ -87,7 +88,7 @@ def _kinds(analysis: Analysis, found: Matching, times: MatchTimes) -> _Kinds:
     known = (transfer > 0) & ~times.bound & ~times.uneven & (found.calls.size[rows] > 0)
     known &= ~np.isin(flags[rows], _ODD)
     match = np.flatnonzero(known)
-    world = int(found.calls.numbers.max(initial=0)) + 1
+    world = max(rank.rank for rank in analysis.ranks) + 1
     pair = np.where(found.source == COLLECTIVE, -1, found.source * world + found.sink)[match]
     return _Kinds(
         match, found.group[match], found.operation[match].astype(np.int64), found.calls.size[rows[match]],
@@ -98,7 +99,7 @@ def _kinds(analysis: Analysis, found: Matching, times: MatchTimes) -> _Kinds:
 def slow_links(analysis: Analysis) -> list[SlowLink]:
     """Groups that are slower than others of their role in the same operation and size, the slowest first."""
     found, times = analysis.matching, analysis.times
-    if found is None or times is None or not len(found):
+    if found is None or times is None or not len(found) or analysis.group_assumed:
         return []
     kinds = _kinds(analysis, found, times)
     one_way = times.one_way[kinds.match]
@@ -110,7 +111,7 @@ def slow_links(analysis: Analysis) -> list[SlowLink]:
         if facts.ranks is None:
             continue
         role = analysis.roles[group].name if analysis.roles else ""
-        kind = (f"{role} of {len(facts.ranks)}", operation, size)
+        kind = (f"{role} of {len(facts.ranks)} {_crosses(analysis, group, pair)}", operation, size)
         medians[kind][group, pair] = (float(np.median(kinds.transfer[mine])), kinds.match[mine])
     ratios: dict[tuple[int, int, int], list[tuple[float, Int64Array, int]]] = defaultdict(list)
     for (_, operation, _), groups in medians.items():
@@ -123,7 +124,7 @@ def slow_links(analysis: Analysis) -> list[SlowLink]:
                     (median / float(np.median(others)) if over else 1.0, matches, len(others))
                 )
     out = []
-    world = int(found.calls.numbers.max(initial=0)) + 1
+    world = max(rank.rank for rank in analysis.ranks) + 1
     for (group, operation, pair), entries in ratios.items():
         factor = float(np.median([entry[0] for entry in entries]))
         if factor >= SLOWER:
@@ -139,24 +140,39 @@ def slow_links(analysis: Analysis) -> list[SlowLink]:
     return sorted(out, key=lambda entry: -entry.factor)
 
 
+def _crosses(analysis: Analysis, group: int, pair: int) -> bool | None:
+    """Whether a group, or a pair of ranks in it, sits on several hosts: links between hosts are no siblings of those
+    inside."""
+    if pair < 0:
+        return analysis.roles[group].crosses_hosts if analysis.roles else None
+    world = max(rank.rank for rank in analysis.ranks) + 1
+    one, other = (analysis.hosts.get(rank) for rank in divmod(pair, world))
+    return None if one is None or other is None else one != other
+
+
 def intermittent(analysis: Analysis) -> list[Intermittent]:
     """Groups in which some calls of a kind last much longer than most of that kind."""
     found, times = analysis.matching, analysis.times
-    if found is None or times is None or not len(found):
+    if found is None or times is None or not len(found) or analysis.group_assumed:
         return []
     kinds = _kinds(analysis, found, times)
+    sharers = beside(found, times.transfer)[kinds.match]
     slow: dict[tuple[int, int], tuple[list[int], list[float], list[int], int]] = {}
     key = np.stack([kinds.group, kinds.operation, kinds.size, kinds.pair])
     for group, operation, size, pair in np.unique(key, axis=1).T.tolist():
         mine = np.flatnonzero((key == [[group], [operation], [size], [pair]]).all(axis=0))
-        least = _LEAST_MESSAGE_NS if times.one_way[kinds.match[mine[0]]] else LEAST_NS
+        directed = bool(times.one_way[kinds.match[mine[0]]])
+        least, outlier, most = (
+            (_LEAST_MESSAGE_NS, _ALONE, _MOST_OUTLIERS / 2) if directed else (LEAST_NS, OUTLIER, _MOST_OUTLIERS)
+        )
         if len(mine) < _FEWEST_CALLS:
             continue
         transfer = kinds.transfer[mine]
         usual = float(np.median(np.sort(transfer)[: (len(transfer) + 1) // 2]))
-        over = (transfer >= OUTLIER * usual) & (transfer - usual >= least)
+        # As many others as share its links may make it so many times as long: that is no fault of the network.
+        over = (transfer >= (outlier + sharers[mine]) * usual) & (transfer - usual >= least)
         entry = slow.setdefault((group, operation), ([], [], [], 0))
-        if over.sum() <= _MOST_OUTLIERS * len(mine):
+        if over.sum() <= most * len(mine):
             entry[0].extend(kinds.match[mine[over]].tolist())
             entry[1].extend((transfer[over] / usual).tolist())
             entry[2].extend((transfer[over] - usual).astype(np.int64).tolist())
