@@ -28,7 +28,7 @@ def low_bandwidth(ground: Ground) -> Iterator[Case]:
     """
     limits = ground.limits
     for (group, operation), entry in sorted(ground.analysis.bandwidth.items()):
-        if entry.ceiling is None or not entry.undisturbed:
+        if entry.ceiling is None or not entry.undisturbed or ground.analysis.group_assumed:
             continue
         large = entry.fit.moved >= limits.large_message * entry.factor
         if not large.any():
@@ -161,7 +161,7 @@ def _claim(ground: Ground, links: Sequence[Link]) -> tuple[Claim, Mask]:
     held = np.isin(late_ranks(ground), sorted(late_by_transfer(ground) & members))
     rest = given_back(ground, _excess_of(ground, excess))
     wait = np.maximum(np.where(held, ground.exposed.wait, 0), _down_the_pipeline(ground, excess, rest))
-    return Claim(rest=rest, wait=wait), mine | held
+    return Claim(rest=rest, wait=wait), mine | held | (rest > 0)
 
 
 def _down_the_pipeline(ground: Ground, excess: dict[int, int], rest: Int64Array) -> Int64Array:
