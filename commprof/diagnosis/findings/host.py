@@ -73,6 +73,10 @@ def comm_on_compute_stream(ground: Ground) -> Iterator[Case]:
                 "its own (since PyTorch 2.8 a blocking collective runs on the current stream); buffers must then live "
                 "until wait().",
             ),
+            (
+                Evidence("exposed on that stream", int(ground.exposed.rest[rows].sum()) // len(ground.steps), "ns"),
+                Evidence("calls per step", ground.calls_in(rows), "calls"),
+            ),
             cause="on-compute-stream", ranks=ranks_of(ground, rows), steps=steps_of(ground, rows),
             group_id=ground.one_group(rows), calls=ground.calls_in(rows),
         )  # fmt: skip
