@@ -214,12 +214,16 @@ def gaps(ground: Ground) -> Int64Array:
 
 
 def _backward(step: ReferenceStep, found: Reductions) -> int:
-    """Length of the backward pass on the device; where it is not known all compute of the step."""
+    """How long a rank computes in the backward pass; where that is not known all compute of the step."""
     mine = set(found.calls.tolist())
+    compute = step.total("compute")
     for bucket in step.rank.buckets:
         if bucket.call in mine and bucket.backward_start is not None and bucket.backward_end is not None:
-            return bucket.backward_end - bucket.backward_start
-    return step.total("compute")
+            pieces = step.rank.shares.pieces
+            inside = (pieces.start >= bucket.backward_start) & (pieces.end <= bucket.backward_end)
+            exposed = int(pieces.ns[inside].sum())
+            return max(0, min(bucket.backward_end - bucket.backward_start - exposed, compute))
+    return compute
 
 
 def advised_caps(ground: Ground, rows: Mask) -> tuple[tuple[str, ...], tuple[Evidence, ...]]:
