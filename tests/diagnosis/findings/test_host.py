@@ -194,3 +194,21 @@ def test_waits_on_the_cpu_for_every_collective(blocking: bool, judge: Judge) -> 
     if blocking:
         # 500 exposed, and 8 µs of launching afterwards, each time.
         assert 1_000_000 <= judged.by_id["blocking-wait"]["charged_ns"] <= 1_016_000
+
+
+def test_a_pause_of_the_cpu_is_told_from_its_launches(judge: Judge) -> None:
+    """A launch every 100 µs, each kernel 90; after twenty the CPU pauses for 3 ms, once per step."""
+    trace = Trace(world_size=1)
+    for number in (1, 2):
+        at = 7_000 * (number - 1)
+        trace.step(number, at, at + 7_000)
+        for index in range(40):
+            launch = at + 100 * index + (3_000 if index >= 20 else 0)
+            trace.gemm(launch + 5, launch + 95, launch=launch)
+
+    judged = judge(trace)
+
+    # From 1995, when the device runs dry, to the launch at 5000, and the 95 in which it still had work: without the
+    # pause the CPU would have been ahead by those in the 19 gaps of 5 µs that follow.
+    pause = next(row for row in judged.report["findings"] if row["id"] == "host-bound" and row["cause"] == "pause")
+    assert pause["charged_ns"] == pause["recoverable_ns"] == 3_100_000

@@ -1,0 +1,35 @@
+"""Links: which groups make one case, and what has to cross hosts."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any, cast
+
+import numpy as np
+
+from commprof.analysis.slow_links import SlowLink
+from commprof.diagnosis.findings.network import by_rank, common_ranks
+from commprof.diagnosis.findings.tensor import _has_to_cross
+
+
+def link(*ranks: int) -> SlowLink:
+    none = np.empty(0, np.int64)
+    return SlowLink(0, 0, ranks, 3.0, 2, 4, none, none)
+
+
+def test_groups_that_share_a_rank_are_one_slow_link() -> None:
+    rows = [link(0, 1), link(0, 2), link(1, 3), link(4, 5)]
+
+    found = by_rank(rows)
+
+    # 0 is in the first two; the third shares 1 with the first alone, and so stands for itself.
+    assert [common_ranks(case) for case in found] == [(0,), (1, 3), (4, 5)]
+
+
+def test_a_group_larger_than_any_host_has_to_cross() -> None:
+    hosts = {rank: f"host{rank // 4}" for rank in range(8)}
+    groups = [SimpleNamespace(ranks=tuple(range(8))), SimpleNamespace(ranks=(0, 4))]
+    analysis = cast(Any, SimpleNamespace(hosts=hosts, groups=groups))
+
+    assert _has_to_cross(analysis, {0})
+    assert not _has_to_cross(analysis, {0, 1}), "two ranks fit into a host of four"
