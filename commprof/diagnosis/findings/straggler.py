@@ -10,7 +10,8 @@ from commprof.analysis.combine import ranks_text
 from commprof.analysis.model import Analysis
 from commprof.analysis.stragglers import Straggler
 from commprof.diagnosis.findings.case import Case, Claim, delayed, idle_of, steps_of
-from commprof.diagnosis.ground import P2P, Ground, Mask
+from commprof.diagnosis.findings.shorter import given_back
+from commprof.diagnosis.ground import P2P, Ground, Mask, ReferenceStep
 from commprof.diagnosis.model import Evidence
 from commprof.intervals import Int64Array
 
@@ -58,7 +59,7 @@ def straggler(ground: Ground) -> Iterator[Case]:
             continue
         mine = (late >= 0) if row.kind == "rotating" else np.isin(late, row.members)
         claim, back = _claim(ground, row, mine)
-        if not (mine & (ground.exposed.wait > 0)).any():
+        if not any(part is not None and part.any() for part in (claim.wait, claim.rest)):
             claim, back, mine = _from_bubble(ground, row)
             if back is None:
                 continue
@@ -81,11 +82,29 @@ def straggler(ground: Ground) -> Iterator[Case]:
 def _claim(ground: Ground, row: Straggler, mine: Mask) -> tuple[Claim, Int64Array | None]:
     """The waiting for late ranks; of ranks that take turns also their own pauses, which the reference ranks show when
     it is their turn: what one rank loses by a pause the others wait, so the step loses it once."""
-    claim = Claim(wait=_owed(ground, row, mine))
+    claim = Claim(wait=_owed(ground, row, mine), rest=_displaced(ground, row))
     if row.kind != "rotating" or row.cause != "host":
         return claim, None
     claim.idle, claim.host = idle_of(ground, "pause"), delayed(ground, "pause")
     return claim, np.full(len(ground.steps), row.charged_per_step, np.int64)
+
+
+def _displaced(ground: Ground, row: Straggler) -> Int64Array:
+    """Transfers that come later, and so exposed, because waiting for the late rank behind compute held them up."""
+    root = roots(ground.analysis)
+    nothing = np.zeros(len(ground.exposed), np.int64)
+    if root is None or row.kind == "intermittent":
+        return nothing
+    part = min(1.0, _own_part(ground, row))
+
+    def hidden(step: ReferenceStep) -> Int64Array:
+        waits = ground.analysis.waiting[step.where]
+        late = np.where(waits.match >= 0, root[waits.match], -1)
+        mine = (late >= 0) if row.kind == "rotating" else np.isin(late, row.members)
+        ns = np.maximum(waits.wait, 0) - np.maximum(waits.exposed_wait, 0)
+        return np.where(mine, np.maximum(ns, 0) * part, 0).astype(np.int64)
+
+    return given_back(ground, hidden)
 
 
 def _from_bubble(ground: Ground, row: Straggler) -> tuple[Claim, Int64Array | None, Mask]:
