@@ -214,16 +214,16 @@ def gaps(ground: Ground) -> Int64Array:
 
 
 def _backward(step: ReferenceStep, found: Reductions) -> int:
-    """How long a rank computes in the backward pass; where that is not known all compute of the step."""
+    """How long the backward pass of a rank lasts without the communication that it waits for, its host included: what
+    can hide reductions. Where that is not known all compute of the step."""
     mine = set(found.calls.tolist())
-    compute = step.total("compute")
     for bucket in step.rank.buckets:
         if bucket.call in mine and bucket.backward_start is not None and bucket.backward_end is not None:
             pieces = step.rank.shares.pieces
             inside = (pieces.start >= bucket.backward_start) & (pieces.end <= bucket.backward_end)
-            exposed = int(pieces.ns[inside].sum())
-            return max(0, min(bucket.backward_end - bucket.backward_start - exposed, compute))
-    return compute
+            waited = int((pieces.ns - step.rank.causes.host)[inside].sum())
+            return max(0, bucket.backward_end - bucket.backward_start - waited)
+    return step.total("compute")
 
 
 def advised_caps(ground: Ground, rows: Mask) -> tuple[tuple[str, ...], tuple[Evidence, ...]]:
