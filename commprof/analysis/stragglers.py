@@ -15,6 +15,7 @@ from commprof.analysis.levels import STAGE_EXCESS, Level, LongStage, find_levels
 from commprof.analysis.matching import Matching
 from commprof.analysis.model import Analysis
 from commprof.analysis.peers import Peers
+from commprof.analysis.turns import host_longer, turns_of_hosts
 from commprof.analysis.waiting import MatchTimes
 from commprof.intervals import Int64Array
 
@@ -26,6 +27,8 @@ _DEVIATIONS = 3.0
 _SCATTER = 3.0
 _TURNS_FROM = 3
 """From so many ranks on that are late now and then, nobody is accused: a pause goes round."""
+_SHARED = "communication"
+"""All members of a call have its transfer, so it accuses no rank alone: its group does, as a slow link or a level."""
 _FEWEST_STEPS = 3
 _FIRST_STEP_OUT_FROM = 4
 _OUTSIDE = 0.5
@@ -57,11 +60,13 @@ class Straggler:
 
 @dataclass(slots=True, eq=False)
 class Ledger:
-    """Own charges by rank and step, ``length`` of each step in ns, names of the steps; steps that count only."""
+    """Own charges by rank and step, ``length`` of each step in ns, names of the steps and their ``places`` among all
+    steps; steps that count only."""
 
     own: Float64Array
     length: Float64Array
     names: list[str]
+    places: list[int]
 
     def share(self, members: Sequence[int]) -> Float64Array:
         """Own charge of the members together in each step, as a share of the step."""
@@ -84,18 +89,19 @@ def find_stragglers(
     out, covered = list(stages), set[int]()
     for level in sorted(levels, key=lambda level: -len(level.members)):
         if covered.isdisjoint(level.members) and namer.together(level):
-            named = namer.name(level.members, level)
-            if named is not None:
-                out.append(named)
+            whole = namer.name(level.members, level)
+            if whole is not None:
+                out.append(whole)
                 covered.update(level.members)
     for rank in range(len(analysis.ranks)):
         if rank not in covered and namer.stands_out(rank):
-            named = namer.name((rank,), None)
-            if named is not None:
-                out.append(named)
-    turns = namer.taking_turns(out[len(stages) :])
+            alone = namer.name((rank,), None)
+            if alone is not None and alone.cause != _SHARED:
+                out.append(alone)
+    named = out[len(stages) :]
+    turns = namer.pause_goes_round(named) or namer.taking_turns(named)
     if turns is not None:
-        return [turns, *stages]
+        return [turns, *stages, *(one for one in named if one.cause != turns.cause)]
     return sorted(out, key=lambda straggler: -straggler.charged_per_step)
 
 
@@ -110,7 +116,7 @@ def ledger_of(analysis: Analysis, found: Matching, charges: Charges) -> Ledger:
     if len(kept) >= _FIRST_STEP_OUT_FROM:
         kept = kept[1:]
     length = np.array([np.mean(lengths[names[index]]) for index in kept])
-    return Ledger(charges.own.sum(axis=2)[:, kept], length, [names[index] for index in kept])
+    return Ledger(charges.own.sum(axis=2)[:, kept], length, [names[index] for index in kept], kept)
 
 
 class _Namer:
@@ -134,9 +140,14 @@ class _Namer:
         # Who of a host is the very last is chance: over a number of ranks that spreads by more than the factor.
         spread = level.kind == "host" and len(mine) >= 4 and mine.max() <= ALIKE * mine.mean()
         alike = mine.max() <= ALIKE * mine.min() or spread
-        if not self._leads(level.members):
+        if not self._leads(level.members) or not self._same_reason(level.members):
             return False
         return bool(alike and rest.mean() <= _OUTSIDE * mine.mean() and rest.max() <= mine.max())
+
+    def _same_reason(self, members: Sequence[int]) -> bool:
+        """Whether every member is charged for the same: who is late behind a member has other reasons than it."""
+        reason = self.charges.own[list(members)][:, self.ledger.places].sum(axis=1).argmax(axis=1)
+        return len(np.unique(reason)) == 1
 
     def _leads(self, members: Sequence[int]) -> bool:
         """Whether the most charged rank of nearly every step is one of the members."""
@@ -249,11 +260,21 @@ class _Namer:
         members = tuple(int(index) for index in np.flatnonzero(counts))
         if not self._takes_turns(own, led) or any(set(members) <= set(level.members) for level in levels):
             return None
-        cause = find_cause(self.analysis, self.charges, self.peers, members, self.ledger.names)
-        straggler = self._straggler(
-            members, Level("rotating", "", members), "rotating", self.ledger.share(members), cause
-        )
-        return _nobody(straggler)
+        return self._in_turn(members)
+
+    def pause_goes_round(self, named: Sequence[Straggler]) -> Straggler | None:
+        """The pause of the host that goes round, where it explains everybody who is late for that reason."""
+        turn = turns_of_hosts(host_longer(self.charges.lateness)[:, self.ledger.places])
+        if turn is None:
+            return None
+        members = tuple(np.unique(turn[turn >= 0]).tolist())
+        numbers = {self.analysis.ranks[index].rank for index in members}
+        late = [one for one in named if one.cause == "host"]
+        if any(not set(one.members) <= numbers for one in late):
+            return None
+        if not late and self.ledger.share(members).mean() < SHARE_OF_STEP:
+            return None
+        return self._in_turn(members)
 
     def taking_turns(self, named: Sequence[Straggler]) -> Straggler | None:
         """One pause that goes round, where several ranks are late now and then and none much more than the others."""
@@ -264,7 +285,9 @@ class _Namer:
         if max(charged) > ALIKE * float(np.mean(charged)):
             return None
         numbers = [rank.rank for rank in self.analysis.ranks]
-        members = tuple(sorted(numbers.index(one.members[0]) for one in alone))
+        return self._in_turn(tuple(sorted(numbers.index(one.members[0]) for one in alone)))
+
+    def _in_turn(self, members: tuple[int, ...]) -> Straggler:
         cause = find_cause(self.analysis, self.charges, self.peers, members, self.ledger.names)
         level = Level("rotating", "", members)
         return _nobody(self._straggler(members, level, "rotating", self.ledger.share(members), cause))
