@@ -211,6 +211,7 @@ def report(outcomes: dict[str, list[Outcome]]) -> str:
     lines.append(_mark("promise and overlap cost an upper bound within 2 %", "95 %",
                        [o.promise(k) + o.overlap_cost_ns >= 0.98 * o.gain(k) for o, k in named]))  # fmt: skip
     lines += ["", *_matrix(large, "Faults of 5 % or more"), "", *_matrix(middle, "Faults of 2 to 5 %"), ""]
+    lines += [*_ratios(named), "", *_missed(outcomes), ""]
     wrong = [f"{o.scenario.name} ({o.seed}): {', '.join(accused(o))}" for o in outcomes["none"] if accused(o)]
     if wrong:
         lines += ["Accused without a fault: " + "; ".join(wrong) + ".", ""]
@@ -249,6 +250,40 @@ def _matrix(pairs: list[tuple[Outcome, str]], title: str) -> list[str]:
         f"| {kind} | {', '.join(f'{name} {n}' for name, n in counts.most_common())} |"
         for kind, counts in sorted(rows.items())
     ]
+    return lines
+
+
+def _ratios(pairs: list[tuple[Outcome, str]]) -> list[str]:
+    """Rows: injected; promise over gain, and how often promise and overlap cost together fall short of the gain."""
+    ratios: dict[str, list[float]] = defaultdict(list)
+    short: Counter[str] = Counter()
+    for outcome, kind in pairs:
+        if outcome.gain(kind) > 0:
+            ratios[kind].append(outcome.promise(kind) / outcome.gain(kind))
+            short[kind] += outcome.promise(kind) + outcome.overlap_cost_ns < 0.98 * outcome.gain(kind)
+    lines = ["## Promise over gain, faults of 5 % or more that were found", ""]
+    lines += ["| injected | median | smallest | largest | no upper bound |", "| --- | --- | --- | --- | --- |"]
+    lines += [
+        f"| {kind} | {statistics.median(values):.2f} | {min(values):.2f} | {max(values):.2f} | "
+        f"{short[kind]} of {len(values)} |"
+        for kind, values in sorted(ratios.items())
+    ]
+    return lines
+
+
+def _missed(outcomes: dict[str, list[Outcome]]) -> list[str]:
+    """The scenarios that count against the first marks, with what was found instead."""
+    lines = ["## Not found where it should be", ""]
+    for count in ("one", "two"):
+        for out in outcomes[count]:
+            limit = 1 if count == "one" and max(out.cost.values()) >= 0.05 else 3
+            missed = [kind for kind in out.cost if out.judged and (out.place(kind) or 9) > limit]
+            if missed:
+                costs = ", ".join(f"{kind} ({100 * cost:.1f} %)" for kind, cost in out.cost.items())
+                lines.append(
+                    f"- seed {out.seed}, {out.scenario.name}, {out.regime}: {costs}; missed {', '.join(missed)}; "
+                    f"found {', '.join(out.ranked[:3]) or 'nothing'}"
+                )
     return lines
 
 
