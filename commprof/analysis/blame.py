@@ -40,11 +40,13 @@ class Cause:
 @dataclass(frozen=True, slots=True)
 class Excess:
     """How a rank's compute per step differs from that of its peers, nanoseconds: ``slower`` from the same kernels
-    taking longer, ``more`` from more or other kernels. ``kernel`` is the one that differs most, ``factor`` by how much.
+    taking longer, ``more`` from more or other kernels. ``pace`` is how many times as long the same kernels take in
+    all. ``kernel`` is the one that differs most, ``factor`` by how much.
     """
 
     slower: float
     more: float
+    pace: float
     kernel: str
     factor: float
 
@@ -79,7 +81,7 @@ def compute_excess(analysis: Analysis, peers: Peers, rank: int, steps: Sequence[
         return None
     mine = _totals(analysis.ranks[rank], steps)
     theirs = [_totals(analysis.ranks[index], steps) for index in others[:64]]
-    slower = more = 0.0
+    slower = more = same = 0.0
     worst, factor, name = 0.0, 1.0, ""
     for kind, (count, ns) in mine.items():
         known = [table[kind] for table in theirs if kind in table]
@@ -91,10 +93,11 @@ def compute_excess(analysis: Analysis, peers: Peers, rank: int, steps: Sequence[
         own = ns / count
         longer = min(count, usual_count) * (own - usual)
         slower += longer
+        same += min(count, usual_count) * usual
         more += (count - usual_count) * (own if count > usual_count else usual)
         if abs(longer) > worst:
             worst, factor, name = abs(longer), own / usual if usual else 1.0, kind.rpartition("|")[0]
-    return Excess(max(slower, 0.0), max(more, 0.0), name, factor)
+    return Excess(max(slower, 0.0), max(more, 0.0), 1.0 + slower / same if same else 1.0, name, factor)
 
 
 def _totals(rank: RankAnalysis, steps: Sequence[str]) -> dict[str, tuple[float, float]]:

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from commprof.analysis.blame import Cause, find_cause
 from commprof.analysis.charges import Charges
+from commprof.analysis.core_noise import beyond_core_noise
 from commprof.analysis.lateness import Float64Array
 from commprof.analysis.levels import STAGE_EXCESS, Level, LongStage, find_levels, find_stages, long_stages
 from commprof.analysis.matching import Matching
@@ -80,6 +81,8 @@ def find_stragglers(
     ledger = ledger_of(analysis, found, charges)
     if not len(ledger.names):
         return []
+    charges = beyond_core_noise(analysis, charges, peers, found.calls.step_names, ledger.names, ledger.length)
+    ledger = ledger_of(analysis, found, charges)
     namer = _Namer(analysis, found, times, charges, peers, hosts, ledger)
     stages = namer.long_stages(long_stages(analysis, find_stages(found, peers), ledger.names))
     levels = find_levels(analysis, found, peers, hosts)

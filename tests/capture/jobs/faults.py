@@ -2,6 +2,7 @@
 
 Two processes, one per core, stay alive over all runs. Each run is captured into a folder of its own, with a
 ``truth.json`` beside the traces. ``--sound`` runs each job without its fault too (or with the advised change).
+Runs that are in DIR already and were not disturbed stay.
 Kinds that need a slow network run in a network namespace of their own, which takes root.
 """
 
@@ -128,6 +129,15 @@ def pair(slow_network: bool) -> Iterator[Pair]:
         both.close()
 
 
+def is_quiet(folder: Path) -> bool:
+    """Whether a run is there and nobody disturbed it."""
+    try:
+        truth = json.loads((folder / "truth.json").read_text())
+    except FileNotFoundError:
+        return False
+    return float(truth["foreign_share"]) <= QUIET
+
+
 def in_slow_network() -> list[str]:
     """What to put before a command so that it runs where the loopback interface is slow."""
     shape = f"ip link set lo up && tc qdisc add dev lo root tbf rate {RATE} burst 256kb latency 400ms"
@@ -159,7 +169,8 @@ def main(argv: list[str] | None = None) -> int:
                 for seed in options.seeds:
                     for injected in (True, False) if options.sound and kind != "none" else (True,):
                         wanted = plan(kind, seed, injected)
-                        both.run_quietly(wanted, options.out / wanted.name)
+                        if not is_quiet(options.out / wanted.name):
+                            both.run_quietly(wanted, options.out / wanted.name)
     return code
 
 
