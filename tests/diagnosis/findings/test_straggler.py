@@ -1,0 +1,45 @@
+"""What a late rank is charged with on the rank that lost the most."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from tests.builders.kineto import Trace
+from tests.diagnosis.findings.conftest import Judged
+
+Judge = Callable[..., Judged]
+STEP = 3_000
+
+
+def rank_of(rank: int, late: int) -> Trace:
+    """Four steps of two buckets, 200 and 400 µs. Rank 1 runs its first kernel ``late`` µs longer.
+
+    The other rank waits for it in the first bucket, behind its own kernels. The second bucket queues behind the first.
+    """
+    trace = Trace(rank=rank)
+    mine = late if rank else 0
+    for number in range(4):
+        at = STEP * number
+        first, second = at + 1_000 + late, at + 1_400 + late
+        trace.step(number, at, at + STEP)
+        trace.gemm(at, at + 1_000 + mine, launch=at + 1)
+        trace.all_reduce(at + 1_000 + mine, first + 200, launch=at + 2, metadata={"elements": 1_000_000})
+        trace.gemm(at + 1_000 + mine, at + 1_400 + mine, launch=at + 3)
+        start = max(at + 1_400 + mine, first + 200)
+        trace.all_reduce(start, second + 400, launch=at + 4, metadata={"elements": 2_000_000})
+        trace.gemm(at + 1_400 + mine, at + 1_800 + mine, launch=at + 5)
+        trace.gemm(second + 400, at + STEP, launch=at + 6)
+    return trace
+
+
+@pytest.mark.parametrize("late", [500, 300])
+def test_what_waiting_behind_compute_displaces_is_charged_to_the_late_rank(late: int, judge: Judge) -> None:
+    judged = judge(rank_of(0, late), rank_of(1, late))
+
+    # Without it both buckets are through at 1800, when the backward pass ends: all that is exposed comes back.
+    finding = judged.by_id["straggler"]
+    assert finding["ranks"] == [1]
+    assert finding["recoverable_ns"] == pytest.approx(1_000 * late, rel=0.01)
+    assert "ddp-tail-bucket" not in judged.named
