@@ -6,6 +6,7 @@ Both compare transfers (``spec``: section 6), which hold no waiting for late ran
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -77,6 +78,15 @@ class _Kinds:
     transfer: Int64Array
     pair: Int64Array
 
+    def each(self) -> Iterator[tuple[tuple[int, int, int, int], Int64Array]]:
+        """Every kind as group, operation, size and pair, with its entries."""
+        key = np.stack([self.group, self.operation, self.size, self.pair])
+        order = np.lexsort(key[::-1])
+        borders = np.flatnonzero((np.diff(key[:, order], axis=1) != 0).any(axis=0)) + 1
+        for mine in np.split(order, borders) if len(order) else ():
+            group, operation, size, pair = key[:, mine[0]].tolist()
+            yield (group, operation, size, pair), mine
+
 
 def _kinds(analysis: Analysis, found: Matching, times: MatchTimes) -> _Kinds:
     rows = found.rows[found.first[:-1]]
@@ -104,11 +114,9 @@ def slow_links(analysis: Analysis) -> list[SlowLink]:
     kinds = _kinds(analysis, found, times)
     one_way = times.one_way[kinds.match]
     medians: dict[tuple[str, int, int], dict[tuple[int, int], tuple[float, Int64Array]]] = defaultdict(dict)
-    key = np.stack([kinds.group, kinds.operation, kinds.size, kinds.pair])[:, ~one_way | (kinds.pair >= 0)]
-    for group, operation, size, pair in np.unique(key, axis=1).T.tolist():
-        mine = (kinds.group == group) & (kinds.operation == operation) & (kinds.size == size) & (kinds.pair == pair)
+    for (group, operation, size, pair), mine in kinds.each():
         facts = analysis.groups[group]
-        if facts.ranks is None:
+        if facts.ranks is None or (pair < 0 and one_way[mine[0]]):
             continue
         role = analysis.roles[group].name if analysis.roles else ""
         kind = (f"{role} of {len(facts.ranks)} {_crosses(analysis, group, pair)}", operation, size)
@@ -158,9 +166,7 @@ def intermittent(analysis: Analysis) -> list[Intermittent]:
     kinds = _kinds(analysis, found, times)
     sharers = beside(found, times.transfer)[kinds.match]
     slow: dict[tuple[int, int], tuple[list[int], list[float], list[int], int]] = {}
-    key = np.stack([kinds.group, kinds.operation, kinds.size, kinds.pair])
-    for group, operation, size, pair in np.unique(key, axis=1).T.tolist():
-        mine = np.flatnonzero((key == [[group], [operation], [size], [pair]]).all(axis=0))
+    for (group, operation, _, _), mine in kinds.each():
         directed = bool(times.one_way[kinds.match[mine[0]]])
         least, outlier, most = (
             (_LEAST_MESSAGE_NS, _ALONE, _MOST_OUTLIERS / 2) if directed else (LEAST_NS, OUTLIER, _MOST_OUTLIERS)

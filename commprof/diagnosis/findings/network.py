@@ -34,9 +34,8 @@ def low_bandwidth(ground: Ground) -> Iterator[Case]:
         if not large.any():
             continue
         between = group in crossing(ground.analysis)
-        needed = (limits.latency_ns if between else limits.inner_latency_ns) + entry.fit.moved[
-            large
-        ] / entry.ceiling.low
+        latency = limits.latency_ns if between else limits.inner_latency_ns
+        needed = latency + entry.fit.moved[large] / entry.ceiling.low
         efficiency = float((needed / entry.fit.ns[large]).max())
         rows = (ground.exposed.group == group) & (ground.exposed.operation == OPERATIONS.index(operation))
         rows &= ground.exposed.size >= limits.large_message
