@@ -18,8 +18,9 @@ _ROLES = ("tp", "cp")
 
 
 def crossing(analysis: Analysis) -> list[int]:
-    """Groups whose members are known to sit on several hosts."""
-    return [index for index, role in enumerate(analysis.roles) if role.crosses_hosts]
+    """Groups whose members are known to sit on several hosts; which ranks a group has must not be assumed."""
+    roles = [] if analysis.group_assumed else analysis.roles
+    return [index for index, role in enumerate(roles) if role.crosses_hosts]
 
 
 def tp_across_hosts(ground: Ground) -> Iterator[Case]:
