@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,7 +18,6 @@ from commprof.analysis.model import Analysis, DeviceAnalysis, RankAnalysis
 from commprof.analysis.places import CAUSES, FLAGS, NOWHERE, PHASES, PURPOSES
 from commprof.analysis.slow_links import Intermittent, SlowLink, intermittent, slow_links
 from commprof.analysis.steps import Unit, units
-from commprof.analysis.waiting import CallWaits
 from commprof.analysis.where_model import IdleTime
 from commprof.diagnosis.thresholds import DEFAULTS, Thresholds
 from commprof.intervals import Int64Array
@@ -127,10 +125,6 @@ class Ground:
         """A text about figures per step as it reads for this trace."""
         return text if self.word == "step" else text.replace(" per step", " in the window")
 
-    def known(self, name: str) -> Any:
-        """A part of the analysis that compares ranks; empty where it could not speak."""
-        return getattr(self.analysis, name, None) or ()
-
     def operation_is(self, *names: str) -> Mask:
         """Rows of calls of these operations."""
         return np.isin(self.exposed.operation, [OPERATIONS.index(name) for name in names])
@@ -158,7 +152,7 @@ class Ground:
 
     def role_of(self, group: int, operation: str) -> str:
         """What one operation of one group is for."""
-        roles = self.known("roles")
+        roles = self.analysis.roles
         return roles[group].of(operation) if 0 <= group < len(roles) else "unknown"
 
     def purpose_is(self, *names: str) -> Mask:
@@ -231,14 +225,11 @@ def _lost(step: ReferenceStep) -> int:
 
 
 def _exposed(analysis: Analysis, steps: Sequence[ReferenceStep]) -> Exposed:
-    waiting = getattr(analysis, "waiting", None)
-    tables = [_rows(analysis, index, step, waiting) for index, step in enumerate(steps)]
+    tables = [_rows(analysis, index, step) for index, step in enumerate(steps)]
     return Exposed(*(np.concatenate(columns) for columns in zip(*tables, strict=True)))
 
 
-def _rows(
-    analysis: Analysis, index: int, step: ReferenceStep, waiting: Sequence[CallWaits] | None
-) -> list[NDArray[np.generic]]:
+def _rows(analysis: Analysis, index: int, step: ReferenceStep) -> list[NDArray[np.generic]]:
     """The columns of :class:`Exposed` for one step."""
     rank = step.rank
     pieces, calls, places, causes = rank.shares.pieces, rank.calls, rank.places, rank.causes
@@ -249,7 +240,7 @@ def _rows(
     groups = np.array([*analysis.group_of[step.where], -1], np.int64)
     host, wait = causes.host[rows], causes.wait[rows]
     unknown = np.full(len(rows), UNKNOWN, np.int64)
-    waits = waiting[step.where] if waiting else None
+    waits = analysis.waiting[step.where] if analysis.waiting else None
     return [
         np.full(len(rows), index, np.int64), call, pieces.start[rows], pieces.end[rows],
         host, wait, pieces.ns[rows] - host - wait, causes.cause[rows],

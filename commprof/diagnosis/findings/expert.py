@@ -13,7 +13,7 @@ from commprof.diagnosis.model import Evidence, Threshold
 
 def all_to_all_imbalance(ground: Ground) -> Iterator[Case]:
     """The rank with the most tokens decides how long everybody's exchange and its experts take."""
-    ratios = {row.match: row.ratio for row in ground.known("imbalance") if row.ratio is not None}
+    ratios = {row.match: row.ratio for row in ground.analysis.imbalance if row.ratio is not None}
     if not ratios:
         return
     ratio = np.array([ratios.get(match, 1.0) for match in ground.exposed.match.tolist()])

@@ -268,7 +268,7 @@ def overlap_contention(ground: Ground) -> Iterator[Case]:
     """Kernels that run beside communication take longer: overlap has a price, which lies inside compute."""
     costs = {}
     for step in ground.steps:
-        rows = [row for row in (getattr(step.rank, "contention", None) or ()) if row.cost > 0]
+        rows = [row for row in step.rank.contention if row.cost > 0]
         if rows:
             # The rows are over all windows of the rank; this is what one of them pays.
             costs[step.rank.rank] = (sum(row.cost for row in rows) // max(1, len(step.device.steps)), rows)

@@ -49,7 +49,7 @@ _WHY = {
 
 def straggler(ground: Ground) -> Iterator[Case]:
     """Exposed waiting for ranks, hosts or stages that are named as late; the largest charge first."""
-    rows = sorted(ground.known("stragglers"), key=lambda row: -row.charged_per_step)
+    rows = sorted(ground.analysis.stragglers, key=lambda row: -row.charged_per_step)
     if not rows:
         return
     late = late_ranks(ground)
@@ -156,7 +156,7 @@ def late_by_transfer(ground: Ground) -> set[int]:
     is named instead."""
     slow = {rank for link in ground.slow_links for rank in link.ranks}
     slow |= {rank for link in ground.intermittent for rank in link.ranks}
-    late = [row for row in ground.known("stragglers") if row.cause == "communication"]
+    late = [row for row in ground.analysis.stragglers if row.cause == "communication"]
     return {rank for row in late for rank in row.members if rank in slow}
 
 

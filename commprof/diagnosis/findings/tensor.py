@@ -66,7 +66,7 @@ def _over_network(ground: Ground, rows: Mask) -> NDArray[np.float64]:
     """
     analysis = ground.analysis
     inside = [entry.best for (group, _), entry in analysis.bandwidth.items() if group not in crossing(analysis)]
-    link = getattr(getattr(analysis, "hardware", None), "link_gbps", None)
+    link = None if analysis.hardware is None else analysis.hardware.link_gbps
     reached = max((best for best in inside if best), default=link)
     share = np.ones(len(rows), np.float64)
     if reached is None:
