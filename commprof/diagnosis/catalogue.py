@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+REST = "exposed-communication"
+"""What no rule about one kind of program claims, under its cause: longer than the compute beside it, structural, queued,
+or not determined. Every other id names one kind; without this one, exposed time of any other would show nowhere among
+the findings, and a trace that cannot tell the cause (neither launches nor other ranks) would have none."""
+
 FINDING_IDS = (
     "ddp-tail-bucket", "ddp-no-overlap", "compiled-backward", "reduction-alternates", "buckets-too-small",
     "bucket-too-large", "tiny-messages", "repeated-reduction", "find-unused", "bucket-copies", "fsdp-no-prefetch",
@@ -9,7 +14,7 @@ FINDING_IDS = (
     "reduce-scatter-queue", "gather-after-optimizer", "tp-structural", "tp-across-hosts", "pipeline-bubble",
     "all-to-all-imbalance", "comm-on-compute-stream", "blocking-wait", "device-synchronisation", "allocator-retries",
     "low-bandwidth", "slow-link", "network-intermittent", "straggler", "overlap-contention", "max-connections",
-    "timing-enabled", "host-bound", "input-bound", "copy-bound", "profiler-start", "exposed-communication",
+    "timing-enabled", "host-bound", "input-bound", "copy-bound", "profiler-start", REST,
     "not-communication",
 )  # fmt: skip
 

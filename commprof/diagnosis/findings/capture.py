@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from commprof.diagnosis.catalogue import REST
 from commprof.diagnosis.findings.case import Case, Claim, ranks_of, steps_of, whole
 from commprof.diagnosis.ground import Ground, Mask
 from commprof.diagnosis.model import Evidence
@@ -115,7 +116,7 @@ def _exposed(ground: Ground, rows: Mask, title: str, advice: str, cause: str) ->
         mine = rows & (ground.exposed.operation == operation)
         shares[OPERATIONS[operation].replace("_", "-")] = int(ground.exposed.rest[mine].sum())
     return Case(
-        "exposed-communication",
+        REST,
         title,
         whole(ground, rows),
         (advice,),
