@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 REST = "exposed-communication"
-"""What no rule about one kind of program claims, under its cause: longer than the compute beside it, structural, queued,
-or not determined. Every other id names one kind; without this one, exposed time of any other would show nowhere among
-the findings, and a trace that cannot tell the cause (neither launches nor other ranks) would have none."""
+"""What no rule about one kind of program claims, under its cause: longer than the compute beside it, structural,
+queued, or not determined. Every other id names one kind; without this, exposed time of any other would show nowhere
+among the findings, and a trace that cannot tell the cause (neither launches nor other ranks) would have none."""
 
 FINDING_IDS = (
     "ddp-tail-bucket", "ddp-no-overlap", "compiled-backward", "reduction-alternates", "buckets-too-small",
