@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from commprof.analysis.behaviour import HOST
 from commprof.analysis.blame import Cause, find_cause
 from commprof.analysis.charges import Charges
 from commprof.analysis.core_noise import beyond_core_noise
@@ -275,7 +276,8 @@ class _Namer:
         late = [one for one in named if one.cause == "host"]
         if any(not set(one.members) <= numbers for one in late):
             return None
-        if not late and self.ledger.share(members).mean() < SHARE_OF_STEP:
+        charged = self.charges.own[list(members)][:, self.ledger.places, HOST].sum() / self.ledger.length.sum()
+        if not late and charged < SHARE_OF_STEP:
             return None
         return self._in_turn(members)
 
