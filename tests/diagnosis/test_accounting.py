@@ -1,0 +1,108 @@
+"""Every exposed or idle instant is charged once: random simulated runs against the simulator's split of each step."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import commprof
+from commprof.analysis.model import Analysis
+from commprof.diagnosis.accounting import Ledger, judge
+from commprof.diagnosis.findings import cases
+from commprof.diagnosis.findings.case import PARTS
+from commprof.diagnosis.ground import Ground, lay_ground
+from commprof.synth import preset, write_run
+from commprof.synth.sampling import possible_faults, random_fault
+
+PROGRAMS = ("ddp", "zero2", "fsdp", "tp-dp", "ep", "pp")
+HOST = {
+    "host-bound", "input-bound", "device-synchronisation", "allocator-retries", "copy-bound", "bucket-copies",
+    "pipeline-bubble", "straggler", "blocking-wait", "fsdp-rate-limiter",
+}  # fmt: skip
+"""Findings that may be charged with idle time or copies too."""
+
+
+def simulated(seed: int, folder: Path) -> tuple[Analysis, dict[str, Any]]:
+    """A random small run, every second with a fault: its analysis and the simulator's truth."""
+    rng = np.random.default_rng([seed, 11])
+    scenario = replace(
+        preset(PROGRAMS[seed % len(PROGRAMS)]), layers=4, hidden=int(rng.choice([256, 1024])), sequence=256, steps=5,
+        launch_ns=int(rng.choice([3_000, 12_000])), bucket_cap=int(rng.choice([1 << 20, 25 << 20])),
+        noise_permille=int(rng.choice([0, 20])), imbalance_permille=300 if seed % len(PROGRAMS) == 4 else 0,
+    )  # fmt: skip
+    if seed % 2:
+        kinds = possible_faults(scenario)
+        kind = kinds[int(rng.integers(len(kinds)))]
+        scenario = replace(scenario, faults=(random_fault(scenario, seed, kind=kind),))
+    written = write_run(scenario, folder / "run", seed=seed, causes=False)
+    return commprof.analyze(written.folder, jobs=1), json.loads(written.truth.read_text())
+
+
+def lost_of(truth: dict[str, Any]) -> dict[str, dict[str, int]]:
+    """Of every closed step the split of the rank that loses the most, by the truth."""
+    best: dict[str, dict[str, int]] = {}
+    for rank in truth["ranks"]:
+        for step in rank["steps"]:
+            if not step["open"] and (step["name"] not in best or lost(step) > lost(best[step["name"]])):
+                best[step["name"]] = step
+    return best
+
+
+def lost(step: dict[str, int]) -> int:
+    """Time of a step in which nothing is computed."""
+    return step["exposed_comm_ns"] + step["exposed_copy_ns"] + step["idle_ns"]
+
+
+def ground_of(analysis: Analysis) -> Ground:
+    """What the rules look at."""
+    ground = lay_ground(analysis)
+    assert ground is not None
+    return ground
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_the_parts_of_the_step_are_those_of_the_truth(seed: int, tmp_path: Path) -> None:
+    analysis, truth = simulated(seed, tmp_path)
+    worst = lost_of(truth).values()
+
+    accounting = commprof.diagnose(analysis).accounting
+
+    assert accounting is not None
+    parts = accounting.parts
+    assert accounting.steps == len(worst)
+    assert sum(part.ns for part in parts) == accounting.duration_ns == sum(s["end_ns"] - s["start_ns"] for s in worst)
+    assert sum(part.exposed for part in parts) == sum(step["exposed_comm_ns"] for step in worst)
+    assert sum(part.idle for part in parts) == sum(step["idle_ns"] for step in worst)
+    assert sum(part.copy for part in parts) == sum(step["exposed_copy_ns"] for step in worst)
+    assert all(min(part.exposed, part.idle, part.copy) >= 0 for part in parts)
+    assert all(part.ns == part.exposed + part.idle + part.copy for part in parts[1:])
+    assert not [part for part in parts[1:] if part.finding is not None and part.name not in HOST and part.copy]
+
+
+@pytest.mark.parametrize("seed", range(0, 12, 3))
+def test_no_instant_is_charged_to_two_findings(seed: int, tmp_path: Path) -> None:
+    # Kept apart from the ledger: every row of exposed and idle time counts down what each finding is given of it.
+    ground = ground_of(simulated(seed, tmp_path)[0])
+    left = {part: getattr(ground.exposed, part).astype(np.int64) for part in PARTS}
+    left |= {"idle": ground.idle.ns.astype(np.int64), "copy": ground.copies.astype(np.int64)}
+    expected = []
+    for case in cases(ground):
+        given = 0
+        for part, amounts in left.items():
+            wanted = getattr(case.claim, part)
+            if wanted is not None:
+                assert (wanted >= 0).all(), (case.id, part)
+                taken = [min(int(has), int(asks)) for has, asks in zip(amounts, wanted, strict=True)]
+                amounts -= np.array(taken, np.int64)
+                given += sum(taken)
+        expected.append((case.id, given))
+
+    charged = [(finding.id, charge.ns) for finding, charge in judge(ground, cases(ground), Ledger(ground))]
+
+    assert all((amounts >= 0).all() for amounts in left.values())
+    assert [entry for entry in charged if entry[1]] == [entry for entry in expected if entry[1]]
