@@ -51,7 +51,7 @@ def _accused(report: dict[str, Any]) -> Iterator[tuple[str, tuple[int, ...]]]:
     for row in report["findings"]:
         if row["id"] in FINDINGS:
             yield row["id"], tuple(members.get(row["group_id"]) or row["ranks"])
-        elif row["id"] == "straggler" and row["cause"] == "communication":
+        elif row["id"] == "straggler" and row["cause"] == "communication" and row["ranks"]:
             yield LATE, tuple(row["ranks"])
     for row in report["stragglers"]:
         if row["cause"] == "communication":
@@ -64,9 +64,9 @@ def _holds(what: str, ranks: Sequence[int], plan: Plan) -> bool:
     if what == "tp-across-hosts":
         groups = [group.ranks for group in plan.mesh.groups if group.role == "tp" and set(group.ranks) & set(ranks)]
         return any(len({place.host(rank) for rank in group}) > 1 for group in groups)
-    if what == LATE:  # to whichever peer
-        used = {port for rank in ranks for port in (place.gpu_port(rank), place.nic(rank))}
-    else:
-        used = set(place.path(ranks).ports)
+    links = [ranks]
+    if what == LATE:  # among themselves or with their peers
+        links = [group.ranks for group in plan.mesh.groups if group.axis != "world" and set(group.ranks) & set(ranks)]
+    used = {port for link in links for port in place.path(link).ports}
     faulty = [fault.rank for fault in plan.scenario.faults if fault.kind in FAULTS and fault.rank is not None]
     return any(port in used for rank in faulty for port in (place.gpu_port(rank), place.nic(rank)))
