@@ -72,6 +72,13 @@ def whole(ground: Ground, rows: Mask, *parts: str) -> Claim:
     return claim
 
 
+def hideable(ground: Ground, rows: Mask) -> Claim:
+    """The same with the waiting that no late rank is charged with: it goes behind compute together with its call."""
+    claim = whole(ground, rows)
+    claim.wait = np.where(rows, ground.exposed.wait, 0)
+    return claim
+
+
 def of_rest(ground: Ground, rows: Mask, share: float | NDArray[np.float64]) -> Claim:
     """A share of the rest of the given rows, rounded down; ``share`` may be one number per row."""
     part = np.floor(ground.exposed.rest * np.clip(share, 0.0, 1.0)).astype(np.int64)

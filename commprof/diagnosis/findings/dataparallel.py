@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from commprof.diagnosis.findings.case import Case, Claim, ranks_of, steps_of, whole
+from commprof.diagnosis.findings.case import Case, Claim, hideable, ranks_of, steps_of, whole
 from commprof.diagnosis.findings.reductions import (
     NOT_OVERLAP,
     advised_caps,
@@ -65,7 +65,7 @@ def compiled_backward(ground: Ground) -> Iterator[Case]:
     yield Case(
         "compiled-backward",
         "The compiled backward pass returns all gradients at once: reduction starts only after backward",
-        whole(ground, rows),
+        hideable(ground, rows),
         (
             "Let the compiler split the graph at buckets (torch._dynamo.config.optimize_ddp, DDPOptimizer: compile the "
             "DDP "
@@ -93,7 +93,7 @@ def ddp_no_overlap(ground: Ground) -> Iterator[Case]:
     yield Case(
         "ddp-no-overlap",
         "Gradient reduction starts only after backward: nothing hides it",
-        whole(ground, rows),
+        hideable(ground, rows),
         (
             "Let DDP reduce during the backward pass: no manual all-reduce after backward(), delay_all_reduce=False "
             "(apex), "

@@ -161,7 +161,7 @@ def with_overlap(ground: Ground, rows: Mask, found: list[Reductions]) -> Int64Ar
     Gradients are taken to be ready in proportion to their bytes, at the end of kernels of equal length. What is reduced
     after the backward pass then stays exposed: the last bucket at least, and what queues before it.
     """
-    exposed = ground.per_step(ground.exposed.step, np.where(rows, ground.exposed.rest, 0))
+    exposed = ground.per_step(ground.exposed.step, np.where(rows, ground.exposed.rest + ground.exposed.wait, 0))
     back: Int64Array = np.maximum(exposed - exposed_anyway(ground, found), 0)
     return back
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from commprof.diagnosis.findings.case import Case, Claim, idle_of, ranks_of, steps_of, whole
+from commprof.diagnosis.findings.case import Case, Claim, hideable, idle_of, ranks_of, steps_of, whole
 from commprof.diagnosis.ground import Ground, Mask
 from commprof.diagnosis.model import Evidence
 
@@ -21,7 +21,10 @@ def _of_units(ground: Ground) -> Mask:
     return _gathers(ground) | gradients | ground.role_is("shard")
 
 
-def _case(ground: Ground, identity: str, title: str, rows: Mask, advice: tuple[str, ...], cause: str) -> Iterator[Case]:
+def _case(
+    ground: Ground, identity: str, title: str, rows: Mask, advice: tuple[str, ...], cause: str, *, hides: bool = False
+) -> Iterator[Case]:
+    """A case of the exposed time of these rows; ``hides``: following the advice puts their calls behind compute."""
     if not rows.any() or not ground.exposed.rest[rows].any():
         return
     evidence = [
@@ -34,8 +37,9 @@ def _case(ground: Ground, identity: str, title: str, rows: Mask, advice: tuple[s
     modules = _modules(ground, rows)
     if modules:
         evidence.append(Evidence("most exposed module", modules[0], ""))
+    claim = hideable(ground, rows) if hides else whole(ground, rows)
     yield Case(
-        identity, title, whole(ground, rows), advice, tuple(evidence), cause=cause, ranks=ranks_of(ground, rows),
+        identity, title, claim, advice, tuple(evidence), cause=cause, ranks=ranks_of(ground, rows),
         steps=steps_of(ground, rows), group_id=ground.one_group(rows), calls=ground.calls_in(rows),
     )  # fmt: skip
 
@@ -97,7 +101,7 @@ def fsdp_no_prefetch(ground: Ground) -> Iterator[Case]:
             "BackwardPrefetch.BACKWARD_PRE (FSDP1), stage3_prefetch_bucket_size (DeepSpeed); one more layer is then in "
             "memory.",
         ),
-        "no-prefetch",
+        "no-prefetch", hides=True,
     )  # fmt: skip
 
 

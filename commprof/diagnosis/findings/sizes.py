@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from commprof.diagnosis.findings.case import Case, delayed, idle_of, ranks_of, steps_of, whole
+from commprof.diagnosis.findings.case import Case, delayed, hideable, idle_of, ranks_of, steps_of, whole
 from commprof.diagnosis.findings.reductions import (
     NOT_OVERLAP,
     advised_caps,
@@ -39,7 +39,7 @@ def bucket_too_large(ground: Ground) -> Iterator[Case]:
     yield Case(
         "bucket-too-large",
         "The last bucket is too large: it is ready late and nothing is left to hide it",
-        whole(ground, rows),
+        hideable(ground, rows),
         (
             *told,
             f"Make buckets smaller: lower {CAP}, reduce_bucket_size (DeepSpeed) or --ddp-bucket-size "
