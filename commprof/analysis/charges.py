@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from commprof.analysis.behaviour import HOST, INPUT
+from commprof.analysis.carried import carried_waits
 from commprof.analysis.clocks import Clocks
 from commprof.analysis.decided import LateRows, decided
 from commprof.analysis.displaced import displaced_transfers
@@ -69,6 +70,7 @@ def find_charges(
     waited[late.row] = 0
     total = np.zeros(len(found))
     np.add.at(total, found.of_row, waited[found.rows])
+    total += carried_waits(analysis, found, late, step, waited, exposed - beyond)
     charge = total[late.match] * late.share / max(1, len(analysis.ranks) - 1)
     steps = len(calls.step_names) + 1
     where = np.where(step[late.row] < 0, steps - 1, step[late.row])

@@ -19,8 +19,8 @@ from commprof.analysis.lanes import changes
 from commprof.analysis.matching import NO_MATCH, Matching
 from commprof.analysis.model import Analysis
 from commprof.analysis.peers import Peers
-from commprof.analysis.segments import medians_of_others
-from commprof.analysis.waiting import MatchTimes
+from commprof.analysis.segments import medians_of_others, smallest
+from commprof.analysis.waiting import UNKNOWN, MatchTimes
 from commprof.intervals import Int64Array
 
 Float64Array = NDArray[np.float64]
@@ -84,8 +84,13 @@ def find_lateness(
     since = _in_step_before(analysis, found, done[COMPUTE], chain, group, lateness, exposed)
     waits = _Waits(analysis, found, exposed, peers, chain, since)
     # Communication with the same ranks is no reason to be late to them, and waiting for others is theirs.
+    of_others = _held_by_sinks(found, times, exposed_times(analysis))
+    anywhere = np.full(len(since), -1)
     done[COMM] -= (
-        _chain_sum(_blocking_time(analysis, found, waiting=False), chain, found, np.full(len(since), -1)) + waits.until
+        _chain_sum(_blocking_time(analysis, found, waiting=False), chain, found, anywhere)
+        + waits.until
+        + _chain_sum(of_others, found.calls.rank, found, anywhere)
+        - _chain_sum(of_others, chain, found, anywhere)
     )
     more = np.zeros((len(row), len(REASONS)))
     ahead = np.stack([activity - medians_of_others(activity, group)[0] for activity in done])
@@ -126,6 +131,27 @@ def _blocking_time(analysis: Analysis, found: Matching, waiting: bool) -> Int64A
         blocking = rank.behaviour.blocking
         ns = np.minimum(rank.causes.wait, blocking) if waiting else blocking
         np.add.at(out, rank.shares.pieces.call + found.calls.first[index], ns)
+    return out
+
+
+def exposed_times(analysis: Analysis) -> Int64Array:
+    """Exposed time of every row."""
+    parts = [rank.shares.exposed for rank in analysis.ranks]
+    return np.concatenate(parts) if parts else np.empty(0, np.int64)
+
+
+def _held_by_sinks(found: Matching, times: MatchTimes, exposed: Int64Array) -> Int64Array:
+    """Exposed time of every row in which a source most likely waited for its sink, where no clock tells.
+
+    Once both have entered, a message lasts as long on either end: what the source lasts longer it had waited.
+    """
+    calls, rows, of_row = found.calls, found.rows, found.of_row
+    out = np.zeros(len(calls), np.int64)
+    shortest = smallest(calls.duration[rows], found.first)[of_row]
+    unknown = times.one_way[of_row] & (times.wait == UNKNOWN)
+    longer = np.where(unknown, calls.duration[rows] - shortest, 0)
+    # The wait comes first, and exposed time is taken to lie in it as far as it is longer than the rest.
+    out[rows] = np.maximum(exposed[rows] - (calls.duration[rows] - longer), 0) * (longer > 0)
     return out
 
 
