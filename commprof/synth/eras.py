@@ -116,7 +116,12 @@ class CommArgs:
         if era == "2.1":
             shapes = {"Input Dims": [[nelems_in], []], "Input type": [_INPUT_TYPES[comm.dtype], ""]}
             self.operator = ", " + json.dumps(shapes)[1:-1]
-        self.shapes = f', "Input Dims": [[{nelems_in}]], "Input type": ["{_INPUT_TYPES[comm.dtype]}"]'
+        kind = _INPUT_TYPES[comm.dtype]
+        self.shapes = f', "Input Dims": [[{nelems_in}]], "Input type": ["{kind}"]'
+        # Operators with an output of their own take it as their first argument.
+        own = comm.op in ("all_gather", "reduce_scatter", "all_to_all")
+        self.arguments = f', "Input Dims": [[{nelems_out}], [{nelems_in}]], "Input type": ["{kind}", "{kind}"]'
+        self.arguments = self.arguments if own else self.shapes
 
     def sequence(self, number: int, group: int, point_to_point: bool) -> str:
         """``Seq`` and ``Comms Id``, from PyTorch 2.12 on."""

@@ -170,7 +170,7 @@ class TraceWriter:
         asynchronous = f', "Is asynchronized op": {str(ins.asynchronous).lower()}' if self.era == "2.13" else ""
         names = OPS[comm.op]
         events = [
-            self._cpu("cpu_op", names.operator, ins.thread, start, end, outer, args.shapes),
+            self._cpu("cpu_op", names.operator, ins.thread, start, end, outer, args.arguments),
             self._cpu(
                 "cpu_op", "record_param_comms", ins.thread, start + third, end - tail, inner,
                 args.operator + sequence + asynchronous,

@@ -128,8 +128,7 @@ def _calls(
             tally.differences.append(f"rank {rank}: call {i} is missing")
             continue
         for key in CALL_KEYS:
-            # Before 2.4 sizes come from shapes, which tell only the input.
-            if call[key] != known[key][i] and not (key == "size_bytes" and truth["scenario"]["era"] == "2.1"):
+            if call[key] != known[key][i]:
                 tally.differences.append(
                     f"rank {rank} call {i} {known['op'][i]}: {key} {call[key]}, truth {known[key][i]}"
                 )
@@ -217,7 +216,7 @@ def record(results: Results) -> str:
         f"{total['runs']} random runs, {total['exact']} of them without any difference: {total['windows']} windows "
         f"(split, host-bound part, borders) and {total['calls']} calls (operation, size, step, duration, exposed, "
         "exposed by step, sole, touched), every number to the nanosecond. Times in the traces of the oldest era are "
-        "whole microseconds; sizes are compared from the second era on.",
+        "whole microseconds, and its sizes come from shapes.",
         "",
     ]
     if total["waits"]:

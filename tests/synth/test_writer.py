@@ -106,6 +106,23 @@ def test_eras_differ_in_what_they_tell(tmp_path: Path, era: str) -> None:
     assert isinstance(comm["ts"], int) == (era == "2.1")
 
 
+def test_an_operator_shows_its_output_before_its_input(tmp_path: Path) -> None:
+    # As c10d::_allgather_base_(output, input) does; the annotation around the launch shows what the rank gives.
+    written = write_run(replace(preset("fsdp"), era="2.1"), tmp_path / "run", seed=2, causes=False)
+
+    trace = load(written.traces[0])
+
+    for name, around in (("_allgather_base_", "_all_gather_base"), ("_reduce_scatter_base_", "_reduce_scatter_base")):
+        shown = [e["args"]["Input Dims"] for e in complete(trace, "cpu_op") if e["name"] == f"c10d::{name}"]
+        given = [e["args"]["Input Dims"] for e in complete(trace, "user_annotation") if e["name"] == f"nccl:{around}"]
+        ranks = len(written.traces)
+        assert shown
+        for (output, own), (only,) in zip(shown, given, strict=True):
+            assert own == only
+            larger, smaller = (output, own) if "gather" in name else (own, output)
+            assert larger == [ranks * smaller[0]]
+
+
 def test_the_same_seed_gives_the_same_bytes_and_another_seed_others(tmp_path: Path) -> None:
     scenario = preset("ep")
 
