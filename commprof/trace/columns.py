@@ -15,16 +15,29 @@ from numpy.typing import NDArray
 from commprof.intervals import Int64Array, IntervalSet, empty, union
 from commprof.trace.batch import Batch
 from commprof.trace.categories import Table, TableByCategory
-from commprof.trace.events import ABSENT, NO_ARGS, Args, Complete, ExactComplete, FullComplete, exact_decoder
-from commprof.trace.interning import Ids, Names
+from commprof.trace.events import (
+    NO_ARGS,
+    NO_SLIM_ARGS,
+    Args,
+    Complete,
+    ExactComplete,
+    FullComplete,
+    SlimArgs,
+    SlimComplete,
+    exact_decoder,
+)
+from commprof.trace.interning import Ids, Names, integers
 from commprof.trace.model import NO_ID, CpuSpans, DeviceEvents, RuntimeCalls
-from commprof.trace.timestamps import EXACT_LIMIT_NS, MISSING, NOT_FINITE, exact_to_ns, to_ns
+from commprof.trace.timestamps import EXACT_LIMIT_NS, MISSING, NOT_FINITE, exact_to_ns, floats_to_ns, to_ns
 
 _LONGEST_NS = 1 << 53
 """104 days: no event of a trace is longer, and a thousand such still have a sum."""
 
 _LATEST_NS = (1 << 61) + (1 << 60)
 """Year 2079 as Unix time; the distance of two times with one such base still fits."""
+
+
+_Event = Complete | FullComplete | SlimComplete
 
 
 @dataclass(slots=True)
@@ -70,9 +83,7 @@ class Columns:
 
     def add(self, batch: Batch) -> None:
         """Append the complete events of one batch."""
-        # A batch holds complete events of one of the two classes.
-        events: list[Complete | FullComplete] = [event for event in batch.events if type(event) is FullComplete]
-        events = events or [event for event in batch.events if type(event) is Complete]
+        events = batch.complete()
         if not events:
             self.repaired.update(batch.faults.values())
             return
@@ -87,8 +98,13 @@ class Columns:
             rows = np.flatnonzero((tables == table) & usable)
             if len(rows):
                 chosen = [events[row] for row in rows.tolist()]
-                begins = start[rows]
-                self._append(table, chosen, begins, begins + duration[rows], is_copy[rows])
+                columns, args = self._columns[table], _args_of(chosen)
+                columns["start"].append(start[rows])
+                columns["duration"].append(_compact(duration[rows]))
+                if table is Table.KERNEL:
+                    columns["is_copy_row"].append(is_copy[rows])
+                describing = self._append(table, chosen, args)
+                self._keep_args(table, batch, rows, [i for i in describing if chosen[i].args is not None])
 
     def _check(self, start: Int64Array, duration: Int64Array, batch: Batch) -> NDArray[np.bool_]:
         """Which events have usable times; the others are counted by reason, each once."""
@@ -118,29 +134,18 @@ class Columns:
             if fault is not None and not (complete and not usable[position]):
                 self.repaired[fault] += 1
 
-    def _table_of_each(self, events: Sequence[Complete | FullComplete]) -> NDArray[np.int8]:
+    def _table_of_each(self, events: Sequence[_Event]) -> NDArray[np.int8]:
         categories = [event.cat for event in events]
         try:
-            return np.array(list(map(self._tables.__getitem__, categories)), np.int8)
+            return np.fromiter(map(self._tables.__getitem__, categories), np.int8, len(categories))
         except TypeError:  # an unhashable category
             return np.array([self._tables[c if isinstance(c, str) else None] for c in categories], np.int8)
 
-    def _append(
-        self,
-        table: Table,
-        events: Sequence[Complete | FullComplete],
-        start: Int64Array,
-        end: Int64Array,
-        is_copy: NDArray[np.bool_],
-    ) -> None:
+    def _append(self, table: Table, events: Sequence[_Event], args: list[Any]) -> list[int]:
+        """Append all columns but the times; returns the places of the events whose arguments are to be kept."""
         columns = self._columns[table]
         names = self.names.encode([event.name for event in events])
-        args = [NO_ARGS if event.args is None else event.args for event in events]
-        first = self._rows[table]
-        self._rows[table] += len(events)
         columns["name"].append(names)
-        columns["start"].append(start)
-        columns["duration"].append(_compact(end - start))
         columns["external_id"].append(_compact(_external_ids(args)))
         pids = _compact(self._ids.encode([event.pid for event in events]))
         tids = _compact(self._ids.encode([event.tid for event in events]))
@@ -148,29 +153,29 @@ class Columns:
             columns["correlation"].append(_compact(_numbers([a.correlation for a in args])))
             columns["device"].append(_compact(self._or_else([a.device for a in args], pids)))
             columns["stream"].append(_compact(self._or_else([a.stream for a in args], tids)))
-            columns["is_copy_row"].append(is_copy)
             columns["graph_node"].append(_compact(_numbers([a.graph_node or 0 for a in args])))
             columns["blocks"].append(_compact(_blocks([a.grid for a in args])))
-            self._keep_args(table, first, args, [i for i, a in enumerate(args) if _describes_collective(a)])
-            return
+            return [i for i, a in enumerate(args) if _describes_collective(a)]
         columns["pid"].append(pids)
         columns["tid"].append(tids)
         if table is Table.RUNTIME:
             columns["correlation"].append(_compact(_numbers([a.correlation for a in args])))
-        else:
-            self._keep_args(table, first, args, np.flatnonzero(self.names.speaks(names)).tolist())
+            return []
+        return np.flatnonzero(self.names.speaks(names)).tolist()
 
     def _or_else(self, values: list[Any], fallback: Int64Array) -> Int64Array:
         """The values as ids, and where there is none (``None``) the fallback."""
-        ids = self._ids.encode(values)
-        missing = np.array([value is None for value in values], np.bool_)
-        return np.where(missing, fallback, ids)
+        numbers = self._ids.encode(values)
+        missing = np.array([value is None for value in values], np.bool_) if None in values else None
+        return numbers if missing is None else np.where(missing, fallback, numbers)
 
-    def _keep_args(self, table: Table, first: int, args: list[Args], wanted: list[int]) -> None:
-        kept = self._args[table]
-        for index in wanted:
-            if args[index] is not NO_ARGS:
-                kept[first + index] = _detached(args[index])
+    def _keep_args(self, table: Table, batch: Batch, rows: NDArray[np.intp], wanted: list[int]) -> None:
+        """Keep the arguments of some of the rows that were just appended; ``rows`` are their places in the batch."""
+        kept, first = self._args[table], self._rows[table]
+        self._rows[table] += len(rows)
+        if wanted:
+            for index, args in zip(wanted, batch.all_args(rows[wanted].tolist()), strict=True):
+                kept[first + index] = args
 
     def device(self) -> DeviceEvents:
         """The finished table of device work."""
@@ -291,25 +296,27 @@ def _beyond_measure(start: Int64Array, duration: Int64Array) -> NDArray[np.bool_
     return (duration > _LONGEST_NS) | beyond | (start > _LATEST_NS)
 
 
-def _times(events: Sequence[Complete | FullComplete], batch: Batch) -> tuple[Int64Array, Int64Array]:
-    start, inexact_start = to_ns([event.ts for event in events])
-    duration, inexact_duration = to_ns([event.dur for event in events])
+def _times(events: Sequence[_Event], batch: Batch) -> tuple[Int64Array, Int64Array]:
+    starts, durations = [event.ts for event in events], [event.dur for event in events]
+    if type(events[0]) is SlimComplete:
+        (start, inexact_start), (duration, inexact_duration) = floats_to_ns(starts), floats_to_ns(durations)
+    else:
+        (start, inexact_start), (duration, inexact_duration) = to_ns(starts), to_ns(durations)
     if inexact_start or inexact_duration:
         texts = [event for event in exact_decoder.decode(batch.text) if type(event) is ExactComplete]
         # Only what a double cannot hold is read again, so that a time never depends on its neighbours in the batch.
         if inexact_start:
-            start = np.where(
-                _is_large(start, [event.ts for event in events]),
-                exact_to_ns([_text(event.ts) for event in texts]),
-                start,
-            )
+            start = np.where(_is_large(start, starts), exact_to_ns([_text(event.ts) for event in texts]), start)
         if inexact_duration:
             duration = np.where(
-                _is_large(duration, [event.dur for event in events]),
-                exact_to_ns([_text(event.dur) for event in texts]),
-                duration,
+                _is_large(duration, durations), exact_to_ns([_text(event.dur) for event in texts]), duration
             )
     return start, duration
+
+
+def _args_of(events: Sequence[_Event]) -> list[Any]:
+    none = NO_SLIM_ARGS if type(events[0]) is SlimComplete else NO_ARGS
+    return [none if event.args is None else event.args for event in events]
 
 
 def _is_large(times: Int64Array, values: list[Any]) -> NDArray[np.bool_]:
@@ -341,12 +348,9 @@ def _compact(values: Int64Array) -> NDArray[Any]:
 
 def _numbers(values: list[Any]) -> Int64Array:
     """Integers as they are, anything else as :data:`NO_ID`."""
-    try:
-        array = np.array(values)
-    except (ValueError, OverflowError):
-        array = np.empty(0)
-    if array.dtype == np.int64 and array.ndim == 1:
-        return array
+    found = integers(values)
+    if found is not None:
+        return found
     numbers = [v if isinstance(v, int) and -1 << 63 <= v < 1 << 63 else NO_ID for v in map(_as_number, values)]
     return np.array(numbers, np.int64)
 
@@ -359,7 +363,7 @@ def _as_number(value: Any) -> Any:
     return value
 
 
-def _external_ids(args: list[Args]) -> Int64Array:
+def _external_ids(args: list[Args] | list[SlimArgs]) -> Int64Array:
     ids = _numbers([a.external_id for a in args])
     if (ids == NO_ID).any():
         older = _numbers([a.external_id_2021 for a in args])
@@ -369,17 +373,16 @@ def _external_ids(args: list[Args]) -> Int64Array:
 
 def _blocks(grids: list[Any]) -> Int64Array:
     """Thread blocks of each launch, the product of its grid; -1 where it is not given."""
+    given = [row for row, grid in enumerate(grids) if grid is not None]
     try:
-        products = np.array([x * y * z for x, y, z in grids])
-    except (TypeError, ValueError, OverflowError):
-        products = np.empty(0)
-    if (
-        products.dtype == np.int64
-        and products.ndim == 1
-        and products.min(initial=0) >= 0 > products.max(initial=0) - (1 << 62)
-    ):
-        return products
-    return np.array([_product(grid) for grid in grids], np.int64)
+        products = integers([x * y * z for x, y, z in map(grids.__getitem__, given)])
+    except (TypeError, ValueError):
+        products = None
+    if products is None or not 0 <= products.min(initial=0) <= products.max(initial=0) < 1 << 62:
+        return np.array([_product(grid) for grid in grids], np.int64)
+    blocks = np.full(len(grids), -1, np.int64)
+    blocks[given] = products
+    return blocks
 
 
 def _product(grid: Any) -> int:
@@ -391,17 +394,10 @@ def _product(grid: Any) -> int:
     return -1
 
 
-def _describes_collective(args: Args) -> bool:
+def _describes_collective(args: Args | SlimArgs) -> bool:
     return (
         args.collective is not None
         or args.in_nelems is not None
         or args.group_name is not None
         or args.in_nelems_2023 is not None
     )
-
-
-def _detached(args: Args) -> Args:
-    """The same values without a reference to the text of the whole batch."""
-    if args.dims is ABSENT and args.types is ABSENT and args.concrete is ABSENT:
-        return args
-    return msgspec.structs.replace(args, dims=args.dims.copy(), types=args.types.copy(), concrete=args.concrete.copy())

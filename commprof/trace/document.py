@@ -180,7 +180,7 @@ class Document:
                 return position, False
             if position >= walk_to:
                 cut = cuts[-1]
-                batch = clean_batch(buffer[position:cut])
+                batch = clean_batch(buffer, position, cut)
                 if batch is not None:
                     self._close_gap(True)
                     self.events += len(batch.events)

@@ -77,6 +77,39 @@ class FullComplete(Struct, gc=False, tag_field="ph", tag="X"):
     args: Args | None
 
 
+class SlimArgs(Struct, gc=False, frozen=True):
+    """What the great majority of events needs of its ``args``, and what tells the others: few keys decode fast."""
+
+    stream: Any = None
+    device: Any = None
+    correlation: Any = -1
+    external_id: Any = field(default=-1, name="External id")
+    external_id_2021: Any = field(default=-1, name="external id")
+    grid: Any = None
+    graph_node: Any = field(default=None, name="graph node id")
+    collective: Any = field(default=None, name="Collective name")
+    in_nelems: Any = field(default=None, name="In msg nelems")
+    in_nelems_2023: Any = field(default=None, name="In msg size")
+    group_name: Any = field(default=None, name="Process Group Name")
+    bandwidth: Any = field(default=None, name="memory bandwidth (GB/s)")
+    occupancy: Any = field(default=None, name="est. achieved occupancy %")
+
+
+NO_SLIM_ARGS = SlimArgs()
+
+
+class SlimComplete(Struct, gc=False, tag_field="ph", tag="X"):
+    """A complete event as nearly every profiler writes it; what else its ``args`` hold stays in the text."""
+
+    ts: float
+    dur: float
+    name: str
+    cat: str
+    pid: Any
+    tid: Any
+    args: SlimArgs | None
+
+
 FLOW_KEYS = frozenset({"ph", "ts", "cat", "pid", "tid", "name"})
 """Watched keys of the start and end of a flow; nothing of a flow is kept."""
 
@@ -168,6 +201,8 @@ def _decoder_of(kind: Any) -> msgspec.json.Decoder[Any]:
 
 # Unions of classes made at run time, which a type checker cannot follow.
 _NO_FLOWS = [Metadata, *(kind for phase, kind in zip(_OTHER_PHASES, _OTHERS, strict=True) if phase not in "sf")]
+slim_decoder = _decoder_of(list.__class_getitem__(Union.__getitem__((SlimComplete, FlowStart, FlowEnd, *_NO_FLOWS))))
+full_event_decoder = _decoder_of(Union.__getitem__((FullComplete, *_OTHER)))
 full_decoder = _decoder_of(list.__class_getitem__(Union.__getitem__((FullComplete, FlowStart, FlowEnd, *_NO_FLOWS))))
 event_decoder = _decoder_of(Union.__getitem__((Complete, *_OTHER)))
 events_decoder = _decoder_of(list.__class_getitem__(Union.__getitem__((Complete, *_OTHER))))

@@ -10,6 +10,8 @@ from commprof.trace.byte_pairs import PairSearch
 
 _HUGE = re.compile(rb"[:\[,][ \t\r\n]*-?\d+(?:\.\d*)?[eE]\+?\d{3,}")
 _REACH = 400
+_LONG = re.compile(rb"[0-9]{200}")
+_STRIDE = 16
 _search = PairSearch()
 
 
@@ -23,3 +25,15 @@ def has_huge_number(text: bytes) -> bool:
         if any(_HUGE.search(text, max(0, place - _REACH), place + 8) for place in likely.tolist()):
             return True
     return False
+
+
+def has_long_number(text: bytes) -> bool:
+    """Whether the text may hold 200 digits in a row, which may be more than a double holds without any exponent."""
+    digits = (np.frombuffer(text, np.uint8)[::_STRIDE] - np.uint8(ord("0"))) < 10
+    if len(digits) < 12:
+        return _LONG.search(text) is not None
+    # Of 200 digits in a row, a sample of every 16th byte holds twelve in a row.
+    pairs = digits[:-1] & digits[1:]
+    fours = pairs[:-2] & pairs[2:]
+    twelves = fours[:-8] & fours[4:-4] & fours[8:]
+    return bool(twelves.any()) and _LONG.search(text) is not None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from hashlib import blake2b
 from typing import Any
 
@@ -13,6 +14,17 @@ from commprof.intervals import Int64Array
 _SPEAKS_OF_COLLECTIVES = (
     "record_param_comms", "c10d::", "_c10d_functional", "nccl:", "gloo:", "symm_mem::", "mpi:", "ucc:", "xccl:",
 )  # fmt: skip
+
+
+_LARGEST = 1 << 62
+
+
+def integers(values: list[Any]) -> Int64Array | None:
+    """The values if all of them are integers of 64 bits, in a quarter of the time that NumPy takes to find out."""
+    try:
+        return np.frombuffer(array("q", values), np.int64) if values else np.empty(0, np.int64)
+    except (TypeError, OverflowError):
+        return None
 
 
 class Names(dict[str, int]):
@@ -31,7 +43,7 @@ class Names(dict[str, int]):
 
     def encode(self, names: list[Any]) -> NDArray[np.int32]:
         try:
-            codes = list(map(self.__getitem__, names))
+            return np.fromiter(map(self.__getitem__, names), np.int32, len(names))
         except (TypeError, AttributeError):  # a name that is no string
             codes = [self[name if isinstance(name, str) else "" if name is None else str(name)] for name in names]
         return np.array(codes, np.int32)
@@ -61,6 +73,9 @@ class Ids(dict[Any, int]):
         return -1 if value is None else -2 - int.from_bytes(blake2b(str(value).encode(), digest_size=6).digest())
 
     def encode(self, values: list[Any]) -> Int64Array:
+        numbers = integers(values)
+        if numbers is not None and numbers.min(initial=0) > -_LARGEST and numbers.max(initial=0) < _LARGEST:
+            return numbers
         try:
             return np.array(list(map(self.__getitem__, values)), np.int64)
         except TypeError:  # an unhashable id

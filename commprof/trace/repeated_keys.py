@@ -13,25 +13,24 @@ from typing import Any
 import msgspec
 import numpy as np
 from msgspec import UNSET, Raw, Struct, UnsetType
+from numpy.typing import NDArray
 
 from commprof.trace.byte_pairs import PairSearch
-from commprof.trace.events import FLOW_KEYS, FlowEnd, FlowStart, FullComplete, Metadata
+from commprof.trace.events import FLOW_KEYS, FlowEnd, FlowStart, FullComplete, Metadata, SlimComplete
 
 EVENT_KEYS = ("ph", "ts", "dur", "cat", "pid", "tid", "name", "args")
 """Keys of an event that are watched, at any depth of it."""
 
 
-def _signature(key: str) -> tuple[np.uint64, np.uint64]:
-    """Mask and value of the eight bytes before the closing quote that end in the opening quote and the key."""
-    text = f'"{key}'.encode()
-    width = 8 * len(text)
-    unused = 64 - width
-    return np.uint64(((1 << width) - 1) << unused), np.uint64(int.from_bytes(text, "little") << unused)
+def _word(key: str) -> int:
+    """The four bytes that end in the key, or those of the key after its opening quote if that makes four."""
+    text = key.encode() if len(key) == 4 else f'"{key}'.encode()
+    return int.from_bytes(text, "little")
 
 
-_SIGNATURES = [_signature(key) for key in EVENT_KEYS]
+_WORDS = [_word(key) for key in EVENT_KEYS]
 _search = PairSearch()
-_COUNTED = frozenset({FullComplete, FlowStart, FlowEnd})
+_COUNTED = frozenset({SlimComplete, FullComplete, FlowStart, FlowEnd})
 
 
 class _Inner(Struct, gc=False):
@@ -56,11 +55,11 @@ _GETTERS = [None, *(attrgetter(key) for key in EVENT_KEYS[1:])]
 _decoder = msgspec.json.Decoder(list[_Outer])
 
 
-def may_repeat_keys(text: bytes, events: list[Any]) -> bool:
+def may_repeat_keys(text: bytes, events: list[Any], keys: KeyCount) -> bool:
     """Whether some event of a batch may hold a watched key twice; ``events`` is the batch as the reader decodes it."""
     if b"\\" in text and _ESCAPED_KEY.search(text):
         return True
-    counts = _counts(text)
+    counts = keys.counts
     if counts is None:
         return True
     if counts == _expected(events):
@@ -79,8 +78,9 @@ def may_repeat_keys(text: bytes, events: list[Any]) -> bool:
 
 def _expected(events: list[Any]) -> list[int]:
     """How often each watched key stands in the events if none holds one twice."""
-    kinds = [type(event) for event in events]
-    complete, flows = kinds.count(FullComplete), kinds.count(FlowStart) + kinds.count(FlowEnd)
+    kinds = list(map(type, events))
+    complete = kinds.count(SlimComplete) + kinds.count(FullComplete)
+    flows = kinds.count(FlowStart) + kinds.count(FlowEnd)
     expected = [complete + (flows if key in FLOW_KEYS else 0) for key in EVENT_KEYS]
     if complete + flows == len(events):
         return expected
@@ -93,20 +93,31 @@ def _expected(events: list[Any]) -> list[int]:
     return expected
 
 
-def _counts(text: bytes) -> list[int] | None:
-    """How often each watched key stands in the text: its last bytes before every quote that a colon follows.
+class KeyCount:
+    """How often each watched key stands in a text: its last bytes before every quote that a colon follows.
 
-    ``None`` if a colon stands apart from its key somewhere: such a key would be missed.
+    ``counts`` is ``None`` if a colon stands apart from its key somewhere: such a key would be missed. ``phases`` are
+    the places of the closing quote of every ``ph``. Before the first key of the text there are at least eight bytes.
     """
-    words = np.ndarray((max(len(text) - 7, 0),), "<u8", text, strides=(1,))
-    counts = [0] * len(EVENT_KEYS)
-    spaced = False
-    for closing, blank_before_colon in _search.quote_then_colon(text):
-        spaced = spaced or blank_before_colon
-        before = words[closing[closing >= 8] - 8]
-        for place, (mask, value) in enumerate(_SIGNATURES):
-            counts[place] += int(np.count_nonzero((before & mask) == value))
-    return None if spaced and _COLON_APART.search(text) else counts
+
+    def __init__(self, text: bytes) -> None:
+        self.phases: list[NDArray[np.intp]] = []
+        data = np.frombuffer(text, np.uint8)
+        words = np.ndarray((max(len(text) - 3, 0),), "<u4", text, strides=(1,))
+        counts = [0] * len(EVENT_KEYS)
+        spaced = False
+        for closing, blank_before_colon in _search.quote_then_colon(text):
+            spaced = spaced or blank_before_colon
+            before = words[closing - 4]
+            short = before >> np.uint32(8)
+            for place, (key, word) in enumerate(zip(EVENT_KEYS, _WORDS, strict=True)):
+                found = (short if len(key) == 2 else before) == word
+                if len(key) == 4:
+                    found = data[closing[found] - 5] == ord('"')
+                elif key == "ph":
+                    self.phases.append(closing[found])
+                counts[place] += int(np.count_nonzero(found))
+        self.counts = None if spaced and _COLON_APART.search(text) else counts
 
 
 def repeats_keys(pairs: list[tuple[str, Any]]) -> bool:

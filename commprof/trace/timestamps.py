@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import re
+from array import array
 from collections.abc import Sequence
 from decimal import ROUND_HALF_EVEN, Decimal, InvalidOperation
 from typing import Any
@@ -41,22 +42,37 @@ def to_ns(values: list[Any]) -> tuple[NDArray[np.int64], bool]:
     read the text. What is not a number becomes :data:`MISSING`, what is not finite :data:`NOT_FINITE`.
     """
     try:
-        array = np.array(values)
+        numbers = np.array(values)
     except (ValueError, OverflowError):
         return _one_by_one(values)
-    if array.ndim != 1 or (bool in map(type, values) and ((array == 0) | (array == 1)).any()):
+    if numbers.ndim != 1 or (bool in map(type, values) and ((numbers == 0) | (numbers == 1)).any()):
         return _one_by_one(values)
-    if array.dtype == np.int64:
-        if len(array) and max(int(array.max()), -int(array.min())) >= _RANGE_NS // 1000:
+    if numbers.dtype == np.int64:
+        if len(numbers) and max(int(numbers.max()), -int(numbers.min())) >= _RANGE_NS // 1000:
             return _one_by_one(values)
-        return array * 1000, False
-    if array.dtype != np.float64:
+        return numbers * 1000, False
+    if numbers.dtype != np.float64:
         return _one_by_one(values)
     # An integer above 2^53 has already lost digits in a float array; a float above the limit has lost its fraction.
-    if len(array) and not np.abs(array).max() < EXACT_LIMIT_US:
+    if len(numbers) and not np.abs(numbers).max() < EXACT_LIMIT_US:
         return _one_by_one(values)
-    whole = np.trunc(array)
-    return (whole * 1000 + np.rint((array - whole) * 1000)).astype(np.int64), False
+    return _small_to_ns(numbers), False
+
+
+def floats_to_ns(values: list[float]) -> tuple[NDArray[np.int64], bool]:
+    """The same for values that are all floats; those too large to be exact are only near what they stand for."""
+    given = np.frombuffer(array("d", values), np.float64)
+    large = ~(np.abs(given) < EXACT_LIMIT_US)
+    if not large.any():
+        return _small_to_ns(given), False
+    out = _small_to_ns(np.where(large, 0.0, given))
+    out[large] = np.where(given[large] < 0, -EXACT_LIMIT_NS, EXACT_LIMIT_NS)
+    return out, True
+
+
+def _small_to_ns(us: NDArray[np.float64]) -> NDArray[np.int64]:
+    whole = np.trunc(us)
+    return (whole * 1000 + np.rint((us - whole) * 1000)).astype(np.int64)
 
 
 def exact_to_ns(texts: Sequence[bytes | None]) -> NDArray[np.int64]:
