@@ -157,25 +157,32 @@ def _claim(ground: Ground, links: Sequence[Link]) -> tuple[Claim, Mask]:
     )
     mine = np.isin(ground.exposed.match, list(excess))
     members = {rank for row in links for rank in row.ranks}
-    held = np.isin(late_ranks(ground), sorted(late_by_transfer(ground) & members))
+    late = late_ranks(ground)
+    held = np.isin(late, sorted(late_by_transfer(ground) & members))
     rest = given_back(ground, _excess_of(ground, excess))
-    wait = np.maximum(np.where(held, ground.exposed.wait, 0), _down_the_pipeline(ground, excess, rest))
-    return Claim(rest=rest, wait=wait), mine | held | (rest > 0)
+    others = ground.role_is("pp") & ground.operation_is(*P2P)
+    if isinstance(links[0], Intermittent):
+        # All ranks of a slow call come late to their next one, so that none of them is named.
+        others |= np.isin(late, sorted(members))
+    wait = np.where(held, ground.exposed.wait, _held_up(ground, excess, rest, others & ~held))
+    return Claim(rest=rest, wait=wait), mine | (wait > 0) | (rest > 0)
 
 
-def _down_the_pipeline(ground: Ground, excess: dict[int, int], rest: Int64Array) -> Int64Array:
-    """Waiting for messages of a pipeline that slow messages cause: a stage waits for what its neighbour got late. No
-    more of it than these messages last too long beyond what they expose themselves."""
+def _held_up(ground: Ground, excess: dict[int, int], rest: Int64Array, rows: Mask) -> Int64Array:
+    """Waiting in these rows that slow calls elsewhere cause: for ranks that were in them, or for what a neighbour in a
+    pipeline got late. No more of it than the calls of the step last too long beyond what they expose themselves."""
     found = ground.analysis.matching
-    rows = ground.role_is("pp") & ground.operation_is(*P2P)
     if found is None or not rows.any():
         return np.zeros(len(rest), np.int64)
-    messages = np.array([match for match in excess if found.source[match] >= 0], np.int64)
-    total = sum(excess[match] for match in messages.tolist()) // max(len(found.calls.step_names), 1)
+    names = found.calls.step_names
+    matches = np.array(list(excess), np.int64)
+    step_of = found.calls.step[found.rows[found.first[matches]]]
+    total = np.bincount(step_of + 1, list(excess.values()), minlength=len(names) + 1)[1:]
+    known = dict(zip(names, total.tolist(), strict=True))
     own = ground.per_step(ground.exposed.step, rest)
+    room = np.array([sum(known.get(name, 0.0) for name in step.unit.names) for step in ground.steps]) - own
     wait = np.where(rows, ground.exposed.wait, 0)
-    waited = ground.per_step(ground.exposed.step, wait)
-    share = np.clip((total - own) / np.maximum(waited, 1), 0.0, 1.0)
+    share = np.clip(room / np.maximum(ground.per_step(ground.exposed.step, wait), 1), 0.0, 1.0)
     return np.floor(wait * share[ground.exposed.step]).astype(np.int64)
 
 
