@@ -184,11 +184,15 @@ def _cut(total: float, first: float, cap: float) -> Floats:
 def _predict(flows: list[_Flow], duration: Duration, sizes: list[Floats], first: int, cap: int) -> Layout:
     """Tail and communication of one layout, mean over the flows; caps in MiB, 0 for what was recorded."""
     tails, comms = [], []
+    same: dict[bytes, tuple[Floats, Floats, Floats]] = {}
     for flow, mine in zip(flows, sizes, strict=True):
-        ready = np.interp(np.cumsum(mine), flow.bytes, flow.at)
-        lasts = duration(mine)
+        key = mine.tobytes()
+        if key not in same:
+            lasts = duration(mine)
+            same[key] = np.cumsum(mine), lasts, np.cumsum(lasts)
+        moved, lasts, done = same[key]
+        ready = np.interp(moved, flow.bytes, flow.at)
         # Each bucket ends its own time after it is complete or the one before has ended, whichever is later.
-        done = np.cumsum(lasts)
         end = float((done + np.maximum.accumulate(ready - (done - lasts)))[-1])
         tails.append(max(0.0, end - flow.backward))
         comms.append(float(lasts.sum()))

@@ -7,8 +7,8 @@ mask over rows.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -110,6 +110,14 @@ class Ground:
     """Exposed copies of every reference step."""
     slow_links: list[SlowLink]
     intermittent: list[Intermittent]
+    found: dict[Any, Any] = field(default_factory=dict)
+    """What several rules ask for, found once; nobody changes what stands in it."""
+
+    def once(self, key: Hashable, find: Callable[[], Any]) -> Any:
+        """What ``find`` gives, found at the first time that ``key`` is asked for."""
+        if key not in self.found:
+            self.found[key] = find()
+        return self.found[key]
 
     @property
     def duration(self) -> int:
@@ -143,6 +151,10 @@ class Ground:
 
     def role_is(self, *names: str) -> Mask:
         """Rows of calls of groups with one of these roles; ``unknown`` also stands for calls of no known group."""
+        mask: Mask = self.once(("role", names), lambda: self._role_is(names))
+        return mask.copy()
+
+    def _role_is(self, names: tuple[str, ...]) -> Mask:
         found = np.zeros(len(self.exposed), np.bool_)
         keys = np.unique(np.stack([self.exposed.group, self.exposed.operation.astype(np.int64)]), axis=1)
         for group, operation in keys.T.tolist():

@@ -63,8 +63,8 @@ def _reductions_of(step: ReferenceStep, found: Int64Array) -> Reductions:
 
 def all_gradients(ground: Ground) -> tuple[Mask, list[Reductions]]:
     """Exposed rows of gradient reductions, and all gradient reductions of every step."""
-    rows = ground.gradients()
-    return rows, reductions(ground, rows)
+    rows: Mask = ground.once("gradients", ground.gradients)
+    return rows.copy(), list(ground.once("reductions", lambda: reductions(ground, rows)))
 
 
 def of_gradients(ground: Ground) -> tuple[Mask, list[Reductions]]:
@@ -183,7 +183,7 @@ def _stays(ground: Ground, index: int, found: Reductions) -> int:
     share = np.cumsum(size) / total if total else np.arange(1, len(size) + 1) / len(size)
     backward = _backward(step, found)
     kernels = _kernels(step) * backward / max(step.total("compute"), 1)
-    if kernels >= 1:
+    if kernels >= 2:  # one kernel is no backward pass: it says nothing of when gradients are ready
         share = np.minimum(np.ceil(np.round(share * kernels, 6)) / kernels, 1.0)
     # Each bucket ends no sooner than any before it is ready and all from there on are through.
     after = np.cumsum(lasted[::-1])[::-1]

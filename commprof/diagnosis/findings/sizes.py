@@ -170,7 +170,12 @@ def _latency(ground: Ground) -> NDArray[np.float64]:
 
 
 def _latency_of_calls(ground: Ground, step: ReferenceStep) -> NDArray[np.float64]:
-    """The same for every call of a rank."""
+    """The same for every call of the rank of a step."""
+    share: NDArray[np.float64] = ground.once(("latency", step.where), lambda: _latency_of_rank(ground, step))
+    return share
+
+
+def _latency_of_rank(ground: Ground, step: ReferenceStep) -> NDArray[np.float64]:
     calls, limits = step.rank.calls, ground.limits
     size, lasted = calls.size_bytes, transfers(ground, step)
     share = np.where((size >= 0) & (size < limits.tiny_message), 1.0, 0.0)
