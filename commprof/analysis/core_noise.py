@@ -9,13 +9,12 @@ are accused only of what lies outside of that, and by its own evidence: equal op
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
 from commprof.analysis.behaviour import COMPUTE, HOST, INPUT
 from commprof.analysis.blame import compute_excess
-from commprof.analysis.charges import Charges
 from commprof.analysis.lateness import Float64Array
 from commprof.analysis.model import Analysis, Note
 from commprof.analysis.peers import Peers
@@ -44,22 +43,22 @@ _WORTH_A_NOTE = 0.02
 
 
 def beyond_core_noise(
-    analysis: Analysis, charges: Charges, peers: Peers, step_names: Sequence[str], counted: Sequence[str],
+    analysis: Analysis, own: Float64Array, peers: Peers, step_names: Sequence[str], counted: Sequence[str],
     length: Float64Array,
-) -> Charges:  # fmt: skip
-    """The charges that a rank may be named for: on devices all of them.
+) -> Float64Array:  # fmt: skip
+    """The part of the charges ``own[rank, step, reason]`` that a rank may be named for: on devices all of it.
 
-    ``step_names`` are the columns of the charges, ``counted`` those that count, ``length`` of these in ns.
+    ``step_names`` are the steps of the charges, ``counted`` those that count, ``length`` of these in ns.
     """
     if not len(counted) or not all(rank.on_cpu for rank in analysis.ranks):
-        return charges
+        return own
     kept = [step_names.index(name) for name in counted]
-    own = charges.own.copy()
-    for rank, mine in enumerate(charges.own[:, kept]):
+    out = own.copy()
+    for rank, mine in enumerate(own[:, kept]):
         if mine.any():
-            own[rank, kept] = mine * _beyond(analysis, peers, rank, mine / length[:, None], counted)
-    _tell(analysis, (charges.own - own)[:, kept].sum(axis=2), length)
-    return replace(charges, own=own)
+            out[rank, kept] = mine * _beyond(analysis, peers, rank, mine / length[:, None], counted)
+    _tell(analysis, (own - out)[:, kept].sum(axis=2), length)
+    return out
 
 
 def _beyond(analysis: Analysis, peers: Peers, rank: int, share: Float64Array, names: Sequence[str]) -> Float64Array:

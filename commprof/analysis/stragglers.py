@@ -82,7 +82,8 @@ def find_stragglers(
     ledger = ledger_of(analysis, found, charges)
     if not len(ledger.names):
         return []
-    charges = beyond_core_noise(analysis, charges, peers, found.calls.step_names, ledger.names, ledger.length)
+    own = beyond_core_noise(analysis, charges.own, peers, found.calls.step_names, ledger.names, ledger.length)
+    charges = replace(charges, own=own)
     ledger = ledger_of(analysis, found, charges)
     namer = _Namer(analysis, found, times, charges, peers, hosts, ledger)
     stages = namer.long_stages(long_stages(analysis, find_stages(found, peers), ledger.names))

@@ -132,6 +132,20 @@ def last_is_large(ground: Ground, found: list[Reductions]) -> bool:
     )
 
 
+def one_bucket(ground: Ground, found: list[Reductions]) -> bool:
+    """Whether one all-reduce holds all gradients of every step though they would fill several buckets, and starts
+    when the backward pass has nothing left to hide it."""
+    at_least = 2 * ground.limits.first_bucket
+    single = all(len(step.size) == 1 and int(step.size[0]) >= at_least for step in found)
+    if not single or not found or not unhidden(ground, found):
+        return False
+    operations = {
+        OPERATIONS[int(step.rank.calls.operation[mine.calls[0]])]
+        for step, mine in zip(ground.steps, found, strict=True)
+    }
+    return operations == {"all_reduce"}
+
+
 def tail_of(ground: Ground, rows: Mask) -> Mask:
     """Of the given reductions those that nothing is left to hide.
 
@@ -155,29 +169,31 @@ def tail_of(ground: Ground, rows: Mask) -> Mask:
     return tail
 
 
-def with_overlap(ground: Ground, rows: Mask, found: list[Reductions]) -> Int64Array:
-    """What would come back per step if reductions ran beside the backward pass in buckets of the usual size.
+def with_overlap(ground: Ground, rows: Mask, found: list[Reductions], cap: int | None = None) -> Int64Array:
+    """What would come back per step if reductions ran beside the backward pass in buckets of the usual size, or of
+    ``cap`` bytes.
 
     Gradients are taken to be ready in proportion to their bytes, at the end of kernels of equal length. What is reduced
     after the backward pass then stays exposed: the last bucket at least, and what queues before it.
     """
     exposed = ground.per_step(ground.exposed.step, np.where(rows, ground.exposed.rest + ground.exposed.wait, 0))
-    back: Int64Array = np.maximum(exposed - exposed_anyway(ground, found), 0)
+    back: Int64Array = np.maximum(exposed - exposed_anyway(ground, found, cap), 0)
     return back
 
 
-def exposed_anyway(ground: Ground, found: list[Reductions]) -> Int64Array:
+def exposed_anyway(ground: Ground, found: list[Reductions], cap: int | None = None) -> Int64Array:
     """How long the reductions of every step go on after the backward pass if they run beside it."""
-    return np.array([_stays(ground, index, step) for index, step in enumerate(found)], np.int64)
+    size = ground.limits.bucket_cap if cap is None else cap
+    return np.array([_stays(ground, index, step, size) for index, step in enumerate(found)], np.int64)
 
 
-def _stays(ground: Ground, index: int, found: Reductions) -> int:
+def _stays(ground: Ground, index: int, found: Reductions, cap: int) -> int:
     """How long reductions go on after the backward pass if each starts as soon as its gradients are ready."""
     if not len(found.calls):
         return 0
     step = ground.steps[index]
     lasted, size = transfers(ground, step)[found.calls], np.maximum(found.size, 0)
-    parts = np.maximum(1, -(-size // ground.limits.bucket_cap))
+    parts = np.maximum(1, -(-size // cap))
     lasted, size = np.repeat(lasted / parts, parts), np.repeat(size / parts, parts)
     total = float(size.sum())
     share = np.cumsum(size) / total if total else np.arange(1, len(size) + 1) / len(size)

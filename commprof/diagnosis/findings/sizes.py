@@ -15,6 +15,7 @@ from commprof.diagnosis.findings.reductions import (
     facts,
     last_is_large,
     of_gradients,
+    one_bucket,
     with_overlap,
 )
 from commprof.diagnosis.findings.shorter import transfers
@@ -26,10 +27,14 @@ CAP = "torch.nn.parallel.DistributedDataParallel(bucket_cap_mb=...)"
 
 
 def bucket_too_large(ground: Ground) -> Iterator[Case]:
-    """The last bucket holds so much that its reduction starts late and ends alone."""
+    """The last bucket holds so much that its reduction starts late and ends alone; or the only one holds it all."""
     rows, found = of_gradients(ground)
-    if not rows.any() or not last_is_large(ground, found):
+    if not rows.any():
         return
+    large = last_is_large(ground, found)
+    if not large and not one_bucket(ground, found):
+        return
+    cap = ground.limits.bucket_cap if large else ground.limits.first_bucket
     last = np.zeros(len(rows), np.bool_)
     for index, step in enumerate(found):
         last |= (ground.exposed.step == index) & np.isin(ground.exposed.call, step.calls[-1:])
@@ -38,7 +43,9 @@ def bucket_too_large(ground: Ground) -> Iterator[Case]:
     told, predicted = advised_caps(ground, rows)
     yield Case(
         "bucket-too-large",
-        "The last bucket is too large: it is ready late and nothing is left to hide it",
+        "The last bucket is too large: it is ready late and nothing is left to hide it"
+        if large
+        else "All gradients are in one bucket: it is ready when the backward pass is over, and nothing hides it",
         hideable(ground, rows),
         (
             *told,
@@ -49,9 +56,13 @@ def bucket_too_large(ground: Ground) -> Iterator[Case]:
         ),
         (Evidence("bytes of the last bucket", size, "bytes"), *facts(ground, rows, found), *predicted),
         cause="tail", ranks=ranks_of(ground, rows), steps=steps_of(ground, rows), group_id=ground.one_group(rows),
-        calls=ground.calls_in(rows), recoverable=with_overlap(ground, rows, found),
+        calls=ground.calls_in(rows), recoverable=with_overlap(ground, rows, found, cap),
         threshold=Threshold(
             ground.limits.large_bucket, "bytes", "default cap of 25 MiB and one parameter more (torch, reducer.hpp)"
+        )
+        if large
+        else Threshold(
+            2 * ground.limits.first_bucket, "bytes in one bucket", "DDP fills its first at 1 MiB (torch, reducer.hpp)"
         ),
     )  # fmt: skip
 

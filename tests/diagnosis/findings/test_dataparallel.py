@@ -49,6 +49,8 @@ def test_c138_reductions_that_start_only_after_backward(judge: Judge) -> None:
 
     assert judged.named == ["ddp-no-overlap"]
     assert judged.by_id["ddp-no-overlap"]["charged_ns"] == 2_700_000
+    # Beside the 7000 µs of compute the first two would hide; one of 900 is ready last.
+    assert judged.by_id["ddp-no-overlap"]["recoverable_ns"] == 1_800_000
     assert "starts only after backward" in judged.by_id["ddp-no-overlap"]["title"]
     assert judged.report["overall"]["overlap_ratio"] == 0.0
 
@@ -64,11 +66,18 @@ def test_overlap_of_some_buckets_is_not_called_none(judge: Judge) -> None:
     assert judged.named == ["ddp-tail-bucket"]
 
 
-def test_c139_a_compiled_backward_returns_all_gradients_at_once(judge: Judge) -> None:
+@pytest.mark.parametrize(
+    "name",
+    [
+        "CompiledFunctionBackward", "CompiledFunctionBackward0",
+        "autograd::engine::evaluate_function: CompiledFunctionBackward",
+    ],
+)  # fmt: skip
+def test_c139_a_compiled_backward_returns_all_gradients_at_once(name: str, judge: Judge) -> None:
     trace = Trace()
     trace.step(1, 0, 10_000)
     trace.gemm(10, 3_000, launch=5)
-    trace.cpu_op("CompiledFunctionBackward", 100, 180, tid=BACKWARD_THREAD)
+    trace.cpu_op(name, 100, 180, tid=BACKWARD_THREAD)
     trace.gemm(3_000, 7_000, launch=110, thread=BACKWARD_THREAD)
     for index in range(3):
         trace.all_reduce(
@@ -170,6 +179,44 @@ def test_c158_two_huge_buckets(judge: Judge) -> None:
     assert finding["charged_ns"] == 10_000_000
     assert any("smaller" in line for line in finding["advice"])
     assert judged.named[0] == "bucket-too-large"
+
+
+def test_one_bucket_with_all_gradients_that_starts_after_backward(judge: Judge) -> None:
+    trace = step_of(10_000, 7_000)
+    reduce(trace, 7_000, 10_000, 2 << 20)
+
+    judged = judge(trace)
+
+    finding = judged.by_id["bucket-too-large"]
+    assert judged.named == ["bucket-too-large"]
+    assert finding["charged_ns"] == 3_000_000
+    # Eight buckets of 1 MiB last 375 µs each and are ready every 875: the last alone stays.
+    assert finding["recoverable_ns"] == 3_000_000 - 375_000
+
+
+@pytest.mark.parametrize(
+    ("start", "elements"),
+    [
+        pytest.param(7_000, (1 << 19) - 1, id="less than two buckets hold"),
+        pytest.param(6_000, 2 << 20, id="compute hides a part"),
+    ],
+)
+def test_one_bucket_that_is_no_fault(start: int, elements: int, judge: Judge) -> None:
+    trace = step_of(10_000, 7_000)
+    reduce(trace, start, 10_000, elements)
+
+    judged = judge(trace)
+
+    assert judged.named == ["ddp-tail-bucket"]
+
+
+def test_one_reduce_scatter_of_all_gradients_is_no_bucket(judge: Judge) -> None:
+    trace = step_of(10_000, 7_000)
+    trace.collective("reduce_scatter", 7_000, 10_000, metadata={"elements": 2 << 20})
+
+    judged = judge(trace)
+
+    assert "bucket-too-large" not in judged.by_id
 
 
 def test_a_last_bucket_of_usual_size_is_not_too_large(judge: Judge) -> None:
@@ -282,3 +329,63 @@ def test_c097_recoverable_times_add_up_to_no_more_than_is_exposed(judge: Judge) 
     assert judged.report["overall"]["exposed_comm_ns"] == 10_000_000
     assert sum(row["recoverable_ns"] or 0 for row in rows) <= 10_000_000
     assert judged.named
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_c140_the_search_is_no_fault_where_parameters_do_go_unused(known: bool) -> None:
+    from commprof.diagnosis.findings import find_unused
+    from commprof.manifest import DdpModule, Manifest
+    from tests.diagnosis.findings.ground import ground_of
+
+    trace = step_of(10_000, 9_000)
+    trace.cpu_op("torch.distributed.ddp.reducer::search_unused_parameters", 200, 500)
+    ground = ground_of(trace, environment={})
+    module = DdpModule(module="", options={"find_unused_parameters": 1, "unused_parameter_size": 4096 if known else 0})
+    ground.analysis.manifests = [Manifest(rank=0, rank_source="default", world_size=2, host="a", ddp=(module,))]
+
+    found = list(find_unused(ground))
+
+    assert [case.cost_ns for case in found] == ([] if known else [300_000])
+
+
+@pytest.mark.parametrize(("passes", "buckets"), [(2, 2), (8, 3), (4, 5)])
+def test_c141_other_numbers_of_passes_and_buckets(passes: int, buckets: int, judge: Judge) -> None:
+    # Each pass of 5 ms is followed by buckets of 400 µs and more, all exposed.
+    trace = Trace()
+    lengths = [400 + 100 * index for index in range(buckets)]
+    end = passes * (5_000 + sum(lengths))
+    trace.step(1, 0, end + 1_500)
+    start = 0
+    for _ in range(passes):
+        trace.gemm(start, start + 5_000)
+        start += 5_000
+        for index, length in enumerate(lengths):
+            reduce(trace, start, start + length, 1_000_000 * (index + 1))
+            start += length
+    trace.annotation("Optimizer.step#SGD.step", end, end + 1_000)
+
+    judged = judge(trace)
+
+    finding = judged.by_id["repeated-reduction"]
+    assert finding["title"] == f"Gradients are reduced {passes} times per optimizer step"
+    assert finding["charged_ns"] == finding["recoverable_ns"] == 1000 * sum(lengths) * (passes - 1)
+
+
+@pytest.mark.parametrize(("compute", "transfer", "share"), [(3_000, 8_000, "37.5 %"), (2_000, 2_500, "80.0 %")])
+def test_c145_other_sizes_that_cannot_be_hidden(compute: int, transfer: int, share: str, judge: Judge) -> None:
+    trace = step_of(20_000, compute)
+    reduce(trace, 500, 500 + transfer, 6_000_000)
+
+    judged = judge(trace)
+
+    assert "cannot be hidden at this size" in judged.text
+    assert f"{share} of communication time" in judged.text
+
+
+def test_c145_what_fits_beside_compute_is_not_said_to_be_too_large(judge: Judge) -> None:
+    trace = step_of(20_000, 6_000)
+    reduce(trace, 5_000, 10_000, 6_000_000)
+
+    judged = judge(trace)
+
+    assert "cannot be hidden" not in judged.text
