@@ -14,7 +14,7 @@ from commprof.trace.model import RankTrace
 
 SPANS: dict[str, re.Pattern[str]] = {
     "unused-search": re.compile(r"^torch\.distributed\.ddp\.reducer::search_unused_parameters"),
-    "compiled-backward": re.compile(r"^CompiledFunctionBackward"),
+    "compiled-backward": re.compile(r"^(?:autograd::engine::evaluate_function: )?CompiledFunctionBackward"),
 }
 
 

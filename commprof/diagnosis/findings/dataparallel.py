@@ -9,6 +9,7 @@ import numpy as np
 from commprof.diagnosis.findings.case import Case, Claim, hideable, ranks_of, steps_of, whole
 from commprof.diagnosis.findings.reductions import (
     NOT_OVERLAP,
+    Reductions,
     advised_caps,
     all_gradients,
     facts,
@@ -136,7 +137,7 @@ def ddp_tail_bucket(ground: Ground) -> Iterator[Case]:
     """The last bucket ends after the backward pass: no later compute exists to hide it."""
     rows, found = of_gradients(ground)
     rows = tail_of(ground, rows)
-    if not rows.any() or not ground.exposed.rest[rows].any():
+    if not rows.any() or not ground.exposed.rest[rows].any() or _may_be_anything(ground, found):
         return
     exposed = ground.exposed
     index, sizes, numbers = 0, [], []
@@ -173,6 +174,12 @@ def ddp_tail_bucket(ground: Ground) -> Iterator[Case]:
         cause="tail", ranks=ranks_of(ground, rows), steps=steps_of(ground, rows),
         group_id=ground.one_group(rows), calls=ground.calls_in(rows), structural=True,
     )  # fmt: skip
+
+
+def _may_be_anything(ground: Ground, found: list[Reductions]) -> bool:
+    """Whether one rank without launches shows a single reduction a step: nothing says that it is of gradients."""
+    linked = any(step.rank.coverage.linked_device_events or step.rank.on_cpu for step in ground.steps)
+    return not linked and not ground.knows_waiting() and max((len(step.calls) for step in found), default=0) < 2
 
 
 def find_unused(ground: Ground) -> Iterator[Case]:

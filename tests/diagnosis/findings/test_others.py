@@ -71,12 +71,16 @@ def test_a_call_that_the_profiler_start_made_long_is_an_artefact(judge: Judge) -
     assert "straggler" not in judged.by_id
 
 
-def test_c211_without_launches_and_other_ranks_the_cause_is_not_determined(judge: Judge) -> None:
+@pytest.mark.parametrize("last", [True, False])
+@pytest.mark.parametrize("name", ["_allgather_base", "allreduce", "_reduce_scatter_base", "broadcast"])
+def test_c211_without_launches_and_other_ranks_the_cause_is_not_determined(name: str, last: bool, judge: Judge) -> None:
+    # One reduction alone may be of gradients or of anything else, also where nothing is computed after it.
     trace = Trace()
     trace.step(1, 0, 1000)
     trace.gemm(0, 400)
-    trace.all_gather(300, 700)
-    trace.gemm(700, 900)
+    trace.collective(name, 300, 700)
+    if not last:
+        trace.gemm(700, 900)
 
     judged = judge(trace)
 
