@@ -27,15 +27,15 @@ def find_contention(scene: Scene) -> list[Contention]:
             continue
         place = np.searchsorted(device.start, start, side="right") - 1
         inside = (place >= 0) & (start < device.end[np.maximum(place, 0)])
-        kinds, kind = np.unique(np.stack([work.compute_name, work.compute_blocks]), axis=1, return_inverse=True)
-        kind = kind.reshape(-1)
+        grids, grid = np.unique(work.compute_blocks, return_inverse=True)
+        kinds, kind = np.unique(work.compute_name * len(grids) + grid, return_inverse=True)
         beside = comm.within(start, end) > 0
-        sums, counts = np.zeros((2, kinds.shape[1]), np.int64), np.zeros((2, kinds.shape[1]), np.int64)
+        sums, counts = np.zeros((2, len(kinds)), np.int64), np.zeros((2, len(kinds)), np.int64)
         for row, chosen in enumerate((~beside & inside, beside & inside)):
             np.add.at(sums[row], kind[chosen], (end - start)[chosen])
             np.add.at(counts[row], kind[chosen], 1)
         for index in np.flatnonzero((counts >= FEWEST).all(axis=0)).tolist():
             (alone, by), (few, many) = sums[:, index].tolist(), counts[:, index].tolist()
-            name, blocks = int(kinds[0, index]), int(kinds[1, index])
+            name, blocks = int(kinds[index] // len(grids)), int(grids[kinds[index] % len(grids)])
             out.append(Contention(scene.rank.names[name], blocks, few, alone, many, by, by - alone * many // few))
     return sorted(out, key=lambda row: (-row.cost, row.kernel, row.blocks))

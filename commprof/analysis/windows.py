@@ -180,7 +180,9 @@ def incomplete_steps(rank: RankTrace, marks: Marks) -> set[int]:
     if not len(rows) or not len(rank.device) or not marks.names:
         return set()
     step = marks.step_of(runtime.start[rows])
-    lost = ~np.isin(runtime.correlation[rows], rank.device.correlation)
+    ids = np.sort(rank.device.correlation)
+    place = np.minimum(np.searchsorted(ids, runtime.correlation[rows]), len(ids) - 1)
+    lost = ids[place] != runtime.correlation[rows]
     out = set()
     for index in np.unique(step[step >= 0]).tolist():
         mine = step == index
