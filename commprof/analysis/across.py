@@ -13,7 +13,7 @@ from commprof.analysis.hardware import choose_hardware
 from commprof.analysis.hosts import find_hosts, read_hosts
 from commprof.analysis.imbalance import find_imbalance
 from commprof.analysis.matching import match_calls
-from commprof.analysis.model import Analysis
+from commprof.analysis.model import Analysis, Note
 from commprof.analysis.odd_ranks import few_cores, incomplete_ranks
 from commprof.analysis.pairing import steps_carried_on
 from commprof.analysis.parallelism import find_parallelism
@@ -23,6 +23,12 @@ from commprof.analysis.pipeline import find_pipeline
 from commprof.analysis.stragglers import find_stragglers
 from commprof.analysis.wait_chain import find_wait_chain
 from commprof.analysis.waiting import call_waits, match_times
+from commprof.analysis.what_if import FEWEST_STEPS, LARGEST_ERROR, without_slow_ranks
+
+_NOT_REPLAYED = (
+    f"The run was not replayed without slow ranks: that needs all ranks on clocks that can be compared, {FEWEST_STEPS} "
+    f"closed steps, and a replay within {LARGEST_ERROR:.0%} of the run."
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +65,8 @@ def across(analysis: Analysis, options: AnalysisOptions) -> None:
     analysis.bucket_advice = advise_buckets(analysis)
     set_fused_waits(analysis)
     _find_late(analysis)
+    if analysis.what_if is None:
+        analysis.notes.append(Note("not-built", _NOT_REPLAYED))
 
 
 def _find_late(analysis: Analysis) -> None:
@@ -72,3 +80,4 @@ def _find_late(analysis: Analysis) -> None:
     analysis.charges = find_charges(analysis, found, times, clocks, peers, step)
     analysis.stragglers = find_stragglers(analysis, found, times, analysis.charges, peers, analysis.hosts)
     analysis.wait_chain = find_wait_chain(analysis, found, analysis.charges, peers)
+    analysis.what_if = without_slow_ranks(analysis, found, times, clocks, peers)

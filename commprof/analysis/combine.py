@@ -19,8 +19,6 @@ _LONG_NS = 3_600_000_000_000
 _ALL_BUT = 0.999
 """A device that is idle for more than this share of more than an hour was not recorded in one go."""
 
-_NOT_BUILT = ("whatif",)
-
 
 def combine(
     path: str,
@@ -167,7 +165,6 @@ def _notes(analysis: Analysis) -> list[Note]:
     notes += coverage_notes(analysis)
     if not communicates:
         notes.append(Note("no-communication", "No communication was found in this trace."))
-    notes.append(Note("not-built", f"Not measured by this version: {', '.join(_NOT_BUILT)}."))
     return notes
 
 

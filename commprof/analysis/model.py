@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from commprof.analysis.strategy import Strategy
     from commprof.analysis.wait_chain import WaitChain
     from commprof.analysis.waiting import CallWaits, MatchTimes
+    from commprof.analysis.what_if import WhatIf
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,6 +239,8 @@ class Analysis:
     stragglers: list[Straggler] = field(default_factory=list)
     wait_chain: WaitChain | None = None
     """From the longest wait of the worst step back to where it began."""
+    what_if: WhatIf | None = None
+    """The run replayed without slow ranks."""
     imbalance: list[Imbalance] = field(default_factory=list)
     hosts: dict[int, str] = field(default_factory=dict)
     """Host of every rank of which one is known, missing ranks too."""

@@ -42,7 +42,8 @@ class Schedule:
 
     def _levels(self, before: Int64Array) -> Int64Array:
         """Of each meeting the largest number of meetings that have to be over, one after the other, before it."""
-        edges = np.unique(self._meeting[before], axis=0).reshape(-1, 2)
+        edges = self._meeting[before].reshape(-1, 2)
+        edges = edges[np.argsort(edges[:, 0], kind="stable")]
         first = np.searchsorted(edges[:, 0], np.arange(self._meetings + 1))
         missing = np.bincount(edges[:, 1], minlength=self._meetings)
         level = np.zeros(self._meetings, np.int64)

@@ -155,6 +155,13 @@ MEASURED = (
         "the rank that this one had waited for in another group, and so on, down to the rank that nobody held up.",
     ),
     Term(
+        "replay",
+        "Replay without slow ranks",
+        "The run worked out again with other durations: what each rank does by itself between two calls takes as long "
+        "as on the median rank of its role, and every call keeps its transfer. Measured step time over that of the "
+        "replay is the slowdown by slow ranks. A bound: overlapping work is not slowed down or sped up by it.",
+    ),
+    Term(
         "clocks",
         "Clock offset",
         "Every process has its own clock. Offsets between them are estimated from the ends of collectives that all "

@@ -18,7 +18,14 @@ from commprof.report.group_rows import group_rows
 from commprof.report.rows import call_rows, overall_row, rank_row
 from commprof.report.step_rows import per_step_rows
 from commprof.report.strategy_rows import strategy_row
-from commprof.report.waiting_rows import imbalance_rows, matching_row, straggler_rows, wait_chain_row, wait_rows
+from commprof.report.waiting_rows import (
+    imbalance_rows,
+    matching_row,
+    straggler_rows,
+    wait_chain_row,
+    wait_rows,
+    what_if_rows,
+)
 from commprof.report.where_rows import (
     bucket_advice_rows,
     bucket_rows,
@@ -76,7 +83,7 @@ def build_report(analysis: Analysis, diagnosis: Diagnosis) -> dict[str, Any]:
         "contention": contention_rows(analysis),
         "tensor_parallel": tensor_pair_rows(analysis),
         "bounds": bounds_row(diagnosis.bounds),
-        "whatif": [],
+        "whatif": what_if_rows(analysis),
         "checks": [],
         "findings": finding_rows(diagnosis),
         "accounting": accounting_row(diagnosis.accounting),

@@ -157,6 +157,22 @@ def wait_chain_row(analysis: Analysis) -> dict[str, Any] | None:
     }
 
 
+def what_if_rows(analysis: Analysis) -> list[dict[str, Any]]:
+    """The run replayed without slow ranks, where that can be told."""
+    found = analysis.what_if
+    if found is None:
+        return []
+    return [
+        {
+            "change": found.change,
+            "step_ns": found.step,
+            "gain_ns": found.gain,
+            "slowdown": found.slowdown,
+            "replay_error": found.error,
+        }
+    ]
+
+
 def imbalance_rows(analysis: Analysis) -> list[dict[str, Any]]:
     """One row per all-to-all with unequal splits."""
     return [

@@ -17,7 +17,19 @@ def stragglers(report: Json, base: str) -> Json | None:
     if not rows:
         return None
     step_ns = (report.get("overall") or {}).get("duration_ns")
-    return {"rows": [_row(row, step_ns, base) for row in rows[:MOST_ROWS]], "total": len(rows)}
+    shown = [_row(row, step_ns, base) for row in rows[:MOST_ROWS]]
+    return {"rows": shown, "total": len(rows), "replay": replay(report)}
+
+
+def replay(report: Json) -> str | None:
+    """What the step would take without slow ranks, where the run could be replayed."""
+    found = next(iter(report.get("whatif") or []), None)
+    if found is None or found["gain_ns"] <= 0:
+        return None
+    return (
+        f"Replayed with {clean(found['change'], 80)}, a step takes {format_ns(found['step_ns'])} on average, "
+        f"{format_ns(found['gain_ns'])} less"
+    )
 
 
 def late_name(row: Json) -> str:

@@ -174,11 +174,12 @@ class Bounds(TypedDict):
 
 
 class WhatIf(TypedDict):
-    """A replayed step with one thing changed."""
+    """A replayed step with one thing changed; ``slowdown`` is how many times as long it takes without the change."""
 
     change: str
     step_ns: Length
     gain_ns: Ns
+    slowdown: float
     replay_error: float
 
 

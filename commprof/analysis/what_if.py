@@ -1,0 +1,218 @@
+"""How long the step would be if no rank was slower or faster than the others of its role: a replay of the run.
+
+Everything that a rank does but wait for communication is one sequence: compute, copies, gaps. It is cut where calls
+start, where exposed communication ends and where steps begin. A call starts when all of its members have come that far
+and the call before it on its stream has ended; where compute had to wait for a call, what follows waits for it. For the
+question what a rank does by itself from one call to the next takes as long as the median of its role; calls keep their
+transfer. The method is that of :mod:`commprof.analysis.replay`; stages of a pipeline stay as they are cut.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from commprof.analysis.clocks import Clocks
+from commprof.analysis.matching import NO_MATCH, Matching
+from commprof.analysis.model import Analysis
+from commprof.analysis.peers import Peers
+from commprof.analysis.replay import Float64Array, Schedule, slowdown
+from commprof.analysis.segments import medians, smallest
+from commprof.analysis.waiting import UNKNOWN, MatchTimes
+from commprof.intervals import Int64Array
+from commprof.trace.model import NOT_LAUNCHED
+
+LARGEST_ERROR = 0.05
+"""Replays that are further off than this are left out, as in the source of the method (arXiv 2505.05713)."""
+FEWEST_STEPS = 2
+"""Closed ones; the first, in which ranks come together, does not count."""
+_QUEUED_NS = 20_000
+"""A call that starts this soon after the one before it on its stream had stood in its queue."""
+_MATCHED = 0.9
+_MOST_CALLS = 400_000
+
+
+@dataclass(frozen=True, slots=True)
+class WhatIf:
+    """Mean length of the steps replayed with one ``change``, what that gains, and ``slowdown``, how many times as long
+    they take without it; ns. ``error`` is how far the replay of the run as it was is from the run, as a share."""
+
+    change: str
+    step: int
+    gain: int
+    slowdown: float
+    error: float
+
+
+@dataclass(slots=True, eq=False)
+class _Lane:
+    """What one rank does by itself: cut ``i`` ends operation ``i``, which lasts ``ns[i]``.
+
+    Each of its calls starts at cut ``start``, until when the rank had done ``done`` ns by itself, and needs it to have
+    come to cut ``ready``; ``resumes`` are pairs (call, cut): what follows the cut waits for the call. ``mark`` are the
+    cuts where steps begin.
+    """
+
+    ns: Int64Array
+    start: Int64Array
+    done: Int64Array
+    ready: Int64Array
+    resumes: Int64Array
+    mark: Int64Array
+
+
+def without_slow_ranks(
+    analysis: Analysis, found: Matching, times: MatchTimes, clocks: Clocks, peers: Peers
+) -> WhatIf | None:
+    """The answer, a bound; ``None`` where it cannot be given.
+
+    That is where ranks are missing or have clocks of their own, where there are fewer than two closed steps or too many
+    calls, and where the replay is too far off.
+    """
+    whole = not analysis.missing_ranks and clocks.joined.all() and len(found.calls) <= _MOST_CALLS
+    counts = {len(rank.devices[0].steps) for rank in analysis.ranks}
+    if not whole or len(counts) != 1 or counts.pop() <= FEWEST_STEPS or len(analysis.ranks) < 2:
+        return None
+    if (found.match != NO_MATCH).mean() < _MATCHED or any(len(rank.devices) > 1 for rank in analysis.ranks):
+        return None
+    # Ranks that only messages connect have no common clock: there the first step, which does not count, sets it right.
+    begin = clocks.aligned(found.calls.begins, np.arange(len(analysis.ranks)))
+    for component in np.unique(clocks.component).tolist():
+        begin[clocks.component == component] -= begin[clocks.component == component].min()
+    lanes = [_lane(analysis, index, offset) for index, offset in enumerate(begin.tolist())]
+    try:
+        job = _Job(found, times, lanes, np.concatenate([rank.calls.stream for rank in analysis.ranks]))
+    except ValueError:
+        # Calls matched across each other, as on clocks that go wrong: no order of them fits all ranks.
+        return None
+    usual = job.usual(peers)
+    measured = job.measured(analysis)
+    real, ideal = (float(length) for length in job.step_times(np.stack([job.ns, usual])))
+    error = abs(real - measured) / max(measured, 1.0)
+    if error > LARGEST_ERROR or ideal <= 0:
+        return None
+    factor = slowdown(real, ideal)
+    step = round(measured / factor)
+    return WhatIf("no rank slower than the median of its role", step, round(measured) - step, factor, error)
+
+
+def _lane(analysis: Analysis, index: int, begin: int) -> _Lane:
+    """Cuts of one rank; its first operation lasts ``begin`` longer than it does itself."""
+    rank = analysis.ranks[index]
+    calls, pieces, device = rank.calls, rank.shares.pieces, rank.devices[0]
+    first = device.whole.start
+    window = np.array([step.split.start for step in device.steps], np.int64)
+    starts, ends = _stretches(pieces.start, pieces.end)
+    ready = _ready(calls.start, calls.end, calls.issued, calls.stream)
+    cuts = np.unique(np.concatenate([calls.start, ready, ends, window]))
+    alone: Int64Array = cuts - first - _before(starts, ends, cuts)
+    ns = np.diff(alone, prepend=-begin)
+    blocks = np.isin(pieces.end, ends) & (calls.end[pieces.call] <= pieces.end)
+    resumes = np.stack([pieces.call[blocks], np.searchsorted(cuts, pieces.end[blocks])], axis=1)
+    at = np.searchsorted(cuts, calls.start)
+    return _Lane(np.maximum(ns, 0), at, alone[at], np.searchsorted(cuts, ready), resumes, np.searchsorted(cuts, window))
+
+
+def _before(starts: Int64Array, ends: Int64Array, instants: Int64Array) -> Int64Array:
+    """Time of the stretches that lies before each instant."""
+    if not len(starts):
+        return np.zeros(len(instants), np.int64)
+    length = ends - starts
+    index = np.searchsorted(starts, instants, side="right") - 1
+    inside = np.minimum(instants - starts[index], length[index])
+    return np.where(index >= 0, (np.cumsum(length) - length)[index] + inside, 0)
+
+
+def _stretches(start: Int64Array, end: Int64Array) -> tuple[Int64Array, Int64Array]:
+    """Pieces of exposed time joined where one begins as the other ends."""
+    order = np.lexsort((end, start))
+    start, end = start[order], np.maximum.accumulate(end[order]) if len(end) else end
+    fresh = np.ones(len(start), np.bool_)
+    fresh[1:] = start[1:] > end[:-1]
+    last = np.append(np.flatnonzero(fresh)[1:] - 1, len(start) - 1) if len(start) else np.empty(0, np.int64)
+    return start[fresh], end[last]
+
+
+def _ready(start: Int64Array, end: Int64Array, issued: Int64Array, stream: Int64Array) -> Int64Array:
+    """Until when the rank itself held up each call: its start, or if it stood in a queue its launch, where known."""
+    out = start.copy()
+    order = np.lexsort((start, stream))
+    same = np.diff(stream[order]) == 0
+    after, before = order[1:][same], order[:-1][same]
+    queued = (start[after] - end[before] < _QUEUED_NS) & (issued[after] != NOT_LAUNCHED)
+    after, before = after[queued], before[queued]
+    out[after] = np.minimum(np.maximum(issued[after], start[before]), start[after])
+    return out
+
+
+class _Job:
+    """The lanes of all ranks and their calls as one schedule: first all operations of the lanes, then all calls."""
+
+    def __init__(self, found: Matching, times: MatchTimes, lanes: list[_Lane], stream: Int64Array) -> None:
+        calls = found.calls
+        self._lanes, rank = lanes, np.repeat(np.arange(len(lanes)), [len(lane.ns) for lane in lanes])
+        first = np.concatenate([[0], np.cumsum([len(lane.ns) for lane in lanes])])
+        own = int(first[-1])
+        self._marks = np.stack([lane.mark + at for lane, at in zip(lanes, first[:-1].tolist(), strict=True)])
+        self.ns = np.concatenate([*(lane.ns for lane in lanes), _transfers(found, times)]).astype(np.float64)
+        along = np.arange(1, own)[np.diff(rank) == 0]
+        before = [np.stack([along - 1, along], axis=1)]
+        for index, lane in enumerate(lanes):
+            rows = np.arange(calls.first[index], calls.first[index + 1]) + own
+            before.append(np.stack([lane.ready + first[index], rows], axis=1))
+            there = lane.resumes[lane.resumes[:, 1] + 1 < len(lane.ns)]
+            before.append(np.stack([rows[there[:, 0]], there[:, 1] + 1 + first[index]], axis=1))
+        before.append(_along_streams(found, stream) + own)
+        meets = np.concatenate([np.arange(own), own + _meetings(found)])
+        self._schedule = Schedule(meets, np.concatenate(before))
+        self._own = own
+
+    def usual(self, peers: Peers) -> Float64Array:
+        """Durations with what every rank does by itself between two calls as long as the median of its role."""
+        done = np.concatenate([lane.done for lane in self._lanes]).astype(np.float64)
+        more = done - medians(done, peers.place, int(peers.place.max(initial=-1)) + 1)[peers.place]
+        parts, first = [], 0
+        for lane in self._lanes:
+            order = np.argsort(lane.start, kind="stable")
+            start, own = lane.start[order], np.diff(lane.done[order], prepend=0)
+            excess = np.diff(more[first : first + len(order)][order], prepend=0.0)
+            factor = np.append(np.where(own > 0, np.maximum(1 - excess / np.maximum(own, 1), 0.0), 1.0), 1.0)
+            parts.append(lane.ns * factor[np.searchsorted(start, np.arange(len(lane.ns)))])
+            first += len(order)
+        return np.concatenate([*parts, self.ns[self._own :]])
+
+    def step_times(self, ns: Float64Array) -> Float64Array:
+        """Mean over ranks of the time from the begin of the second step to that of the last, per step between."""
+        at = self._schedule.ends(ns)[..., self._marks]
+        return np.asarray((at[..., -1] - at[..., 1]).mean(axis=-1) / (self._marks.shape[1] - 2))
+
+    def measured(self, analysis: Analysis) -> float:
+        """The same of the run."""
+        starts = np.array([[step.split.start for step in rank.devices[0].steps] for rank in analysis.ranks], np.int64)
+        return float((starts[:, -1] - starts[:, 1]).mean() / (starts.shape[1] - 2))
+
+
+def _transfers(found: Matching, times: MatchTimes) -> Int64Array:
+    """What is left of each call without waiting."""
+    left = found.calls.duration.copy()
+    wait, transfer = times.wait, times.transfer[found.of_row]
+    left[found.rows] -= np.where(wait == UNKNOWN, 0, wait)
+    shortest = smallest(found.calls.duration[found.rows], found.first)[found.of_row]
+    transfer = np.where((transfer == UNKNOWN) & times.one_way[found.of_row], shortest, transfer)
+    left[found.rows] = np.where(transfer == UNKNOWN, left[found.rows], np.minimum(left[found.rows], transfer))
+    return np.maximum(left, 0)
+
+
+def _along_streams(found: Matching, stream: Int64Array) -> Int64Array:
+    """Pairs of rows that follow each other on a stream."""
+    calls = found.calls
+    order = np.lexsort((calls.start, stream, calls.rank))
+    same = (np.diff(calls.rank[order]) == 0) & (np.diff(stream[order]) == 0)
+    same &= calls.start[order[1:]] >= calls.end[order[:-1]]
+    return np.stack([order[:-1][same], order[1:][same]], axis=1)
+
+
+def _meetings(found: Matching) -> Int64Array:
+    """A number per row, equal for the rows of one match."""
+    return np.where(found.match == NO_MATCH, len(found) + np.arange(len(found.calls)), found.match)
