@@ -26,6 +26,9 @@ _WORDS = {
     OTHER: "gaps that nothing explains", INHERITED: "from before the capture or a missing rank",
 }  # fmt: skip
 
+_AS_MANY = 0.01
+"""Counts of a kind of kernel per step that differ by no more than this part are equal."""
+
 Evidence = tuple[tuple[str, int | float | str, str], ...]
 
 
@@ -40,8 +43,9 @@ class Cause:
 @dataclass(frozen=True, slots=True)
 class Excess:
     """How a rank's compute per step differs from that of its peers, nanoseconds: ``slower`` from the same kernels
-    taking longer, ``more`` from more or other kernels. ``pace`` is how many times as long the same kernels take in
-    all. ``kernel`` is the one that differs most, ``factor`` by how much.
+    taking longer, ``more`` from more or other kernels. ``pace`` is how many times as long those kinds take in all that
+    it runs as often: operators on a CPU are told by name alone, and with other counts the sizes differ too. ``kernel``
+    is the one that differs most, ``factor`` by how much.
     """
 
     slower: float
@@ -81,7 +85,7 @@ def compute_excess(analysis: Analysis, peers: Peers, rank: int, steps: Sequence[
         return None
     mine = _totals(analysis.ranks[rank], steps)
     theirs = [_totals(analysis.ranks[index], steps) for index in others[:64]]
-    slower = more = same = 0.0
+    slower = more = alike = alike_usual = 0.0
     worst, factor, name = 0.0, 1.0, ""
     for kind, (count, ns) in mine.items():
         known = [table[kind] for table in theirs if kind in table]
@@ -93,11 +97,12 @@ def compute_excess(analysis: Analysis, peers: Peers, rank: int, steps: Sequence[
         own = ns / count
         longer = min(count, usual_count) * (own - usual)
         slower += longer
-        same += min(count, usual_count) * usual
+        if abs(count - usual_count) <= _AS_MANY * usual_count:
+            alike, alike_usual = alike + count * own, alike_usual + count * usual
         more += (count - usual_count) * (own if count > usual_count else usual)
         if abs(longer) > worst:
             worst, factor, name = abs(longer), own / usual if usual else 1.0, kind.rpartition("|")[0]
-    return Excess(max(slower, 0.0), max(more, 0.0), 1.0 + slower / same if same else 1.0, name, factor)
+    return Excess(max(slower, 0.0), max(more, 0.0), alike / alike_usual if alike_usual else 1.0, name, factor)
 
 
 def _totals(rank: RankAnalysis, steps: Sequence[str]) -> dict[str, tuple[float, float]]:

@@ -87,6 +87,15 @@ def test_more_operators_are_evidence_for_their_part_of_the_compute() -> None:
     assert found == {"compute": [kept, 0.0, kept, kept]}
 
 
+def test_a_rank_with_fewer_and_larger_operators_of_a_name_is_no_slow_core() -> None:
+    """Beside ten products of 50 ns the other rank runs 30 of 10 ns: by their mean those here take 2.5 times as long."""
+    analysis = job(operators(10, 500), operators(40, 800))
+
+    found = accused(analysis, charged(compute=[0.1, 0.1, 0.0, 0.0], inherited=[0.2, 0.2, 0.0, 0.0]))
+
+    assert found == {}
+
+
 @pytest.mark.parametrize(
     ("reason", "shares", "kept"),
     [

@@ -1,9 +1,10 @@
 """Real runs with an injected fault: is the late rank named with its cause, and the fault the top finding?
 
-    python -m tests.benchmarks.real_faults --keep runs/faults [--kind slow-rank] [--seeds 0-19] [--only-capture]
+    python -m tests.benchmarks.real_faults --keep runs/faults [--kind slow-rank] [--seeds 0-19] [--only capture]
 
 Two processes on two cores of an otherwise idle machine (see ``tests.capture.jobs.faults``). Captures that are in the
-folder already are not made again, so the study can be made in parts. Findings in the program (tensor-parallel
+folder already and were not disturbed are not made again, and what was found of a kind is kept there too, so the study
+can be made in parts; the record is written once all kinds are there. Findings in the program (tensor-parallel
 exposure, pipeline bubble, tail bucket) do not count as the top one. Where a change is advised, the run is made with
 that change too, and ``commprof compare`` must show the gain. Writes ``reports/records/real-faults.md``.
 """
@@ -18,19 +19,22 @@ import os
 import platform
 import statistics
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from commprof.cli.app import main as commprof
 from commprof.manifest import read_manifests
 from tests.capture.jobs.fault_kinds import KINDS, plan
+from tests.capture.jobs.faults import is_quiet
 from tests.capture.jobs.faults import main as capture
 
 RECORD = Path(__file__).parents[2] / "reports" / "records" / "real-faults.md"
 STRUCTURAL = {"tp-structural", "pipeline-bubble", "ddp-tail-bucket"}
 ADVISED = ("tiny-buckets", "huge-bucket", "no-sync", "blocking-wait")
 LOUD = ("low", "medium", "high")
+RUNS, RUNS_WITH_TWIN = 20, 10
+"""Seeds of a kind if none are given."""
 MARKS = {
     "none": "no rank named in 20 of 20",
     "slow-rank": "rank and cause in 19 of 20, finding in 9 of 10",
@@ -56,6 +60,8 @@ class Outcome:
     expected: tuple[str, ...]
     cost: float
     gain_shown: bool | None
+    foreign_share: float | None = None
+    """Largest part of a core that others took during the run; null in captures that did not measure it."""
 
     @property
     def rank_right(self) -> bool:
@@ -86,6 +92,7 @@ def observe(folder: Path, sound: Path | None) -> Outcome:
         expected=tuple(truth["findings"]),
         cost=step / base - 1,
         gain_shown=None if sound is None else _gain_shown(folder, sound),
+        foreign_share=truth.get("foreign_share"),
     )
 
 
@@ -125,6 +132,7 @@ def row(kind: str, outcomes: list[Outcome]) -> str:
         for rank, cause in outcome.named or ((None, "nobody"),)
     )
     others = Counter(str(outcome.top) for outcome in outcomes if not outcome.finding_right)
+    foreign = [outcome.foreign_share for outcome in outcomes if outcome.foreign_share is not None]
     shown = [outcome.gain_shown for outcome in outcomes if outcome.gain_shown is not None]
     cells = [
         kind,
@@ -133,6 +141,7 @@ def row(kind: str, outcomes: list[Outcome]) -> str:
         f"{sum(o.cause_right for o in outcomes)} of {runs}",
         f"{sum(o.finding_right for o in outcomes)} of {runs}",
         f"{sum(shown)} of {len(shown)}" if shown else "-",
+        f"{max(foreign):.0%} ({len(foreign)})" if foreign else "-",
         MARKS[kind],
         ", ".join(f"{what} ({n})" for what, n in wrong.most_common()) or "-",
         ", ".join(f"{what} ({n})" for what, n in others.most_common()) or "-",
@@ -153,10 +162,11 @@ def write(outcomes: dict[str, list[Outcome]]) -> str:
             "*Cost*: lowest, median and highest share of a sound step that the fault adds. *Rank*: exactly the late "
             "rank is named (nobody, where none is late). *Cause*: and its cause is right. *Finding*: the first finding "
             "of at least low severity that is not in the program is the fault. *Gain*: the comparison with the run "
-            "that follows the advice says that the step is shorter, beyond noise.",
+            "that follows the advice says that the step is shorter, beyond noise. *Foreign*: the largest part of a "
+            "core that other programs took during a run, and in how many runs that was measured.",
             "",
-            "| fault | cost | rank | cause | finding | gain | mark | wrong names | other top findings |",
-            "| --- | --- | --- | --- | --- | --- | --- | --- | --- |",
+            "| fault | cost | rank | cause | finding | gain | foreign | mark | wrong names | other top findings |",
+            "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |",
             *(row(kind, found) for kind, found in outcomes.items()),
             "",
         ]
@@ -166,35 +176,56 @@ def write(outcomes: dict[str, list[Outcome]]) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--keep", type=Path, required=True, help="folder for captures; those in it stay")
-    parser.add_argument("--kind", action="append", choices=KINDS, help="all if not given, and only then a record")
-    parser.add_argument("--seeds", default="0-19", help="such as 0-19")
-    parser.add_argument("--only-capture", action="store_true", help="analyse nothing yet")
+    parser.add_argument("--kind", action="append", choices=KINDS, help="all if not given")
+    parser.add_argument("--seeds", help=f"such as 0-19; {RUNS} runs if not given, {RUNS_WITH_TWIN} of those with twins")
+    parser.add_argument("--only", choices=["capture", "analyse"], help="one of the two parts")
     options = parser.parse_args()
-    first, _, last = options.seeds.partition("-")
-    seeds = range(int(first), int(last or first) + 1)
-    outcomes = {}
     for kind in options.kind or KINDS:
-        sound = ["--sound"] if kind in ADVISED else []
-        missing = [seed for seed in seeds if not _there(options.keep, kind, seed)]
-        if missing:
-            capture(["--kind", kind, "--seeds", f"{missing[0]}-{missing[-1]}", *sound, "-o", str(options.keep)])
-        if options.only_capture:
-            continue
-        twins = kind in ADVISED
-        outcomes[kind] = [
-            observe(
-                options.keep / plan(kind, seed).name, options.keep / plan(kind, seed, False).name if twins else None
-            )
-            for seed in seeds
-        ]
-        print(row(kind, outcomes[kind]), flush=True)
-    if options.kind is None and not options.only_capture:
-        RECORD.write_text(write(outcomes))
+        seeds = _seeds(options.seeds, kind)
+        if options.only != "analyse":
+            _capture(options.keep, kind, seeds)
+        if options.only != "capture":
+            found = [_observe(options.keep, kind, seed) for seed in seeds]
+            _kept(options.keep, kind).write_text(json.dumps([asdict(outcome) for outcome in found], indent=1) + "\n")
+            print(row(kind, found), flush=True)
+    if all(_kept(options.keep, kind).exists() for kind in KINDS):
+        RECORD.write_text(write({kind: _load(_kept(options.keep, kind)) for kind in KINDS}))
 
 
-def _there(keep: Path, kind: str, seed: int) -> bool:
-    wanted = [plan(kind, seed)] + ([plan(kind, seed, False)] if kind in ADVISED else [])
-    return all((keep / one.name / "truth.json").exists() for one in wanted)
+def _seeds(given: str | None, kind: str) -> range:
+    if given is None:
+        return range(RUNS_WITH_TWIN if kind in ADVISED else RUNS)
+    first, _, last = given.partition("-")
+    return range(int(first), int(last or first) + 1)
+
+
+def _capture(keep: Path, kind: str, seeds: range) -> None:
+    """Make the runs that are not there, or that others disturbed."""
+    wanted = [
+        seed
+        for seed in seeds
+        if not all(is_quiet(keep / plan(kind, seed, injected).name) for injected in (True, kind not in ADVISED))
+    ]
+    sound = ["--sound"] if kind in ADVISED else []
+    if wanted:
+        capture(["--kind", kind, "--seeds", f"{wanted[0]}-{wanted[-1]}", *sound, "-o", str(keep)])
+
+
+def _observe(keep: Path, kind: str, seed: int) -> Outcome:
+    twin = keep / plan(kind, seed, False).name if kind in ADVISED else None
+    return observe(keep / plan(kind, seed).name, twin)
+
+
+def _kept(keep: Path, kind: str) -> Path:
+    """What was found of a kind."""
+    return keep / f"found-{kind}.json"
+
+
+def _load(path: Path) -> list[Outcome]:
+    return [
+        Outcome(**{**entry, "named": tuple(map(tuple, entry["named"])), "late": tuple(entry["late"])})
+        for entry in json.loads(path.read_text())
+    ]
 
 
 if __name__ == "__main__":

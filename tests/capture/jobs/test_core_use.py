@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -38,10 +39,19 @@ def test_what_neither_idles_nor_is_its_own_is_foreign(later: tuple[float, float,
     assert found == pytest.approx(share)
 
 
-@pytest.mark.parametrize(("share", "quiet"), [(0.04, True), (0.06, False), (None, False)])
-def test_a_disturbed_run_is_made_again(share: float | None, quiet: bool, tmp_path: Path) -> None:
-    if share is not None:
-        (tmp_path / "truth.json").write_text(json.dumps({"foreign_share": share}))
+@pytest.mark.parametrize(
+    ("truth", "quiet"),
+    [
+        ({"foreign_share": 0.04, "slow_network": None}, True),
+        ({"foreign_share": 0.06, "slow_network": None}, False),
+        ({"foreign_share": 0.2, "slow_network": "2gbit"}, True),
+        ({"slow_network": None}, False),
+        (None, False),
+    ],
+)
+def test_a_disturbed_run_is_made_again(truth: dict[str, Any] | None, quiet: bool, tmp_path: Path) -> None:
+    if truth is not None:
+        (tmp_path / "truth.json").write_text(json.dumps(truth))
 
     found = is_quiet(tmp_path)
 
