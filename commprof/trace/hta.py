@@ -101,6 +101,9 @@ def _frame(rank: RankTrace, symbols: Any) -> pd.DataFrame:
             "correlation": np.concatenate([*none[:2], rank.runtime.correlation, rank.device.correlation]),
             "index_correlation": partner,
             "iteration": _iterations(rank, start[:on_cpu], partner, on_cpu),
+            # What synchronisation events wait for; those are not among our columns.
+            "wait_on_stream": np.full(len(partner), -1, np.int64),
+            "wait_on_cuda_event_record_corr_id": np.full(len(partner), -1, np.int64),
             "end": end,
         }
     )

@@ -73,6 +73,25 @@ def test_links_and_iterations_are_as_hta_makes_them(tmp_path: Path) -> None:
 
 @needs_hta
 @pytest.mark.filterwarnings("ignore")
+def test_a_critical_path_by_hta_of_our_columns(tmp_path: Path) -> None:
+    # In whole microseconds, so that HTA's own parser floors nothing.
+    from hta.trace_analysis import TraceAnalysis
+
+    folder = two_ranks(tmp_path)
+    own = TraceAnalysis(
+        trace_files={rank: str(folder / f"rank{rank}.json") for rank in (0, 1)}, include_last_profiler_step=True
+    )
+    expected, _ = own.critical_path_analysis(0, "ProfilerStep", 1)
+
+    graph, found = commprof.load(folder).to_hta().critical_path_analysis(0, "ProfilerStep", 1)
+
+    assert found
+    assert dict(graph.summary()) == dict(expected.summary())
+    assert set(graph.summary().index) >= {"cpu_bound", "gpu_communication_bound"}
+
+
+@needs_hta
+@pytest.mark.filterwarnings("ignore")
 def test_the_appendix_is_labelled_and_strict(tmp_path: Path) -> None:
     out, page = tmp_path / "report.json", tmp_path / "report.html"
 
@@ -89,7 +108,9 @@ def test_the_appendix_is_labelled_and_strict(tmp_path: Path) -> None:
 @needs_hta
 @pytest.mark.traces
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("name", ["ddp-resnet50-a100", "ddp-resnet-mi300x", "dlrm-8rank-v100"])
+@pytest.mark.parametrize(
+    "name", ["ddp-resnet50-a100", "ddp-resnet-mi300x", "dlrm-8rank-v100", "sampled-2of128", "tiny-allreduce-v100"]
+)
 def test_overlap_of_real_traces_equals_ours_to_two_decimals(name: str, public_traces: Path) -> None:
     theirs = commprof.load(public_traces / name).to_hta().get_comm_comp_overlap(visualize=False)
 
