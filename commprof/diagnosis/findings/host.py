@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 
@@ -95,7 +96,11 @@ def blocking_wait(ground: Ground) -> Iterator[Case]:
     claim = _up_to(ground, whole(ground, rows, "rest"), after, idle, BLOCKING)
     gradients, found = of_gradients(ground)
     reduced = Claim(**{part: np.where(gradients, getattr(claim, part), 0) for part in ("host", "rest")})
-    back = _total(ground, claim) - np.minimum(exposed_anyway(ground, found), _total(ground, reduced))
+    stays = np.minimum(exposed_anyway(ground, found), _total(ground, reduced))
+    # Where the CPU decides the step, it is ahead by as long as it waited, whatever the reductions take meanwhile.
+    late = idle_of(ground, "launch", *DELAYS)
+    others = _total(ground, Claim(host=ground.exposed.host, idle=late)) - _total(ground, replace(claim, rest=None))
+    back = _total(ground, claim) - np.maximum(stays - np.maximum(others, 0), 0)
     yield Case(
         "blocking-wait",
         "The program waits on the CPU for its collectives instead of letting the device wait",
@@ -206,7 +211,9 @@ def host_bound(ground: Ground) -> Iterator[Case]:
     gradients = ground.gradients()
     between = ground.per_step(ground.exposed.step, np.where(gradients, host + rest, 0))
     back = np.minimum(between, gaps(ground)) + ground.per_step(ground.idle.step, idle)
-    back += ground.per_step(ground.exposed.step, np.where(gradients, 0, host + rest))
+    # What the next kernel needs is exposed for as long as it takes, however fast the CPU is.
+    own = np.where(ground.purpose_is("activations"), 0, host)
+    back += ground.per_step(ground.exposed.step, np.where(gradients, 0, own + rest))
     yield Case(
         "host-bound",
         "The CPU launches too late: the device has nothing to compute meanwhile",
