@@ -12,6 +12,7 @@ from commprof.analysis.behaviour import COMM, COMPUTE, HOST, INPUT, KernelTotals
 from commprof.analysis.core_noise import beyond_core_noise
 from commprof.analysis.lateness import INHERITED, REASONS, Float64Array
 from commprof.analysis.peers import Peers
+from commprof.analysis.slow_links import through_memory
 
 STEPS = ["ProfilerStep#1", "ProfilerStep#2", "ProfilerStep#3", "ProfilerStep#4"]
 STEP_NS = 1_000
@@ -135,3 +136,23 @@ def test_on_devices_every_charge_counts() -> None:
 
     assert found is charges
     assert analysis.notes == []
+
+
+@pytest.mark.parametrize(
+    ("on_cpu", "hosts", "expected"),
+    [
+        pytest.param(True, {0: "a", 1: "a"}, True, id="two cores of one machine"),
+        pytest.param(True, {0: "a", 1: "b"}, False, id="two machines"),
+        pytest.param(True, {0: "a"}, False, id="nobody knows where the other is"),
+        pytest.param(True, {}, False, id="nobody knows"),
+        pytest.param(False, {0: "a", 1: "a"}, False, id="devices of one machine have links"),
+    ],
+)
+def test_cores_of_one_machine_have_no_network_to_blame(on_cpu: bool, hosts: dict[int, str], expected: bool) -> None:
+    analysis: Any = SimpleNamespace(
+        ranks=[SimpleNamespace(on_cpu=on_cpu)] * 2, hosts=hosts, groups=[SimpleNamespace(ranks=(0, 1))]
+    )
+
+    found = through_memory(analysis, 0)
+
+    assert found == expected
