@@ -160,7 +160,7 @@ def _crosses(analysis: Analysis, group: int, pair: int) -> bool | None:
 
 def through_memory(analysis: Analysis, group: int) -> bool:
     """Whether a group has no network to blame: ranks that compute on the CPUs of one host exchange through its memory,
-    with the cores that compute. When these are busy a call takes several times as long: in half of 20 runs without a fault."""
+    with the cores that compute. When these are busy a call takes much longer: in half of 20 runs without a fault."""
     if not all(rank.on_cpu for rank in analysis.ranks):
         return False
     hosts = {analysis.hosts.get(rank) for rank in analysis.groups[group].ranks or ()}
