@@ -15,19 +15,27 @@ _WORDS = {
 
 
 def wait_chain(report: Json) -> Json | None:
-    """``{"step", "lost", "links": [{"waits", "because"}], "root", "cause"}``; ``None`` where no wait is long enough."""
+    """``{"step", "lost", "links": [{"waits", "because"}], "root", "cause", "end"}``; ``None`` for none long enough."""
     chain = report.get("wait_chain")
     if not chain or not chain["links"]:
         return None
-    known = LATE.get(chain["cause"])
     return {
         "step": clean(chain["step"], 60),
         "lost": format_ns(chain["lost_ns"]),
         "links": [_link(link, report.get("groups") or []) for link in chain["links"]],
         "root": clean(chain["root_rank"], 20),
         "cause": named(LATE, chain["cause"]),
-        "meaning": known.meaning if known else None,
+        "end": _end(chain, report.get("stragglers") or []),
     }
+
+
+def _end(chain: Json, late: list[Json]) -> str:
+    """Where it began and why; who is not late over the run is not accused for one step."""
+    root = chain["root_rank"]
+    if not any(root == row["rank"] or root in (row.get("members") or []) for row in late):
+        return f"It began with rank {root}, which over the whole run is not later than the others by more than noise."
+    known = LATE.get(chain["cause"])
+    return f"It began with rank {root}: {named(LATE, chain['cause'])}.{f' {known.meaning}' if known else ''}"
 
 
 def _link(link: Json, groups: list[Json]) -> Json:
