@@ -321,6 +321,8 @@ def main() -> int:
 
 def _tell(outcome: Outcome, kind: str) -> None:
     """A line for every scenario that did not come out as it should."""
+    if not outcome.judged:
+        return
     if kind == "none":
         bad = bool(accused(outcome))
     else:
