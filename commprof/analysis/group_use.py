@@ -63,6 +63,8 @@ class GroupUse:
     purposes: tuple[str, ...] = field(default=())
     by_phase: bool = True
     """Whether the purpose follows from phases, and not from order and sizes alone."""
+    behind: NDArray[np.bool_] | None = None
+    """Calls that start as soon as the one before them has ended; ``None``: not known."""
     per: str = "per step"
     """How figures of one unit are called; without step marks there is one window."""
 
@@ -146,6 +148,7 @@ def _use(
         place=traffic.place[rows],
         peer=traffic.peer[rows],
         messages_of=tuple(sent),
+        behind=None if traffic.behind is None else traffic.behind[rows],
     )
     decide(use)
     return use
@@ -264,9 +267,9 @@ def _returns(use: GroupUse, reduces: NDArray[np.bool_], after: NDArray[np.bool_]
 
 
 def _looks_like_activations(use: GroupUse, reduces: NDArray[np.bool_]) -> bool:
-    """Without phases: many all-reduces of one size that begin at once with the step. Gradients come after a whole
-    forward pass, and in buckets of several sizes."""
-    if use.per_unit(reduces) < 4:
+    """Without phases: many all-reduces of one size that begin at once with the step, and between which something
+    computes. Gradients come after a whole forward pass, in buckets of several sizes, and queue."""
+    if use.per_unit(reduces) < 4 or (use.behind is not None and use.behind[reduces].mean() > 0.5):
         return False
     sizes = Counter(use.size[reduces & (use.size > 0)].tolist())
     alike = bool(sizes) and sizes.most_common(1)[0][1] >= 0.6 * sum(sizes.values())

@@ -16,12 +16,16 @@ from numpy.typing import NDArray
 from commprof.analysis.model import Analysis, RankAnalysis
 from commprof.analysis.steps import units
 from commprof.intervals import Int64Array
-from commprof.trace.model import NOT_LAUNCHED
+from commprof.trace.model import NOT_LAUNCHED, Calls
 from commprof.trace.operations import OPERATIONS, bus_factor, element_bytes
 
 Floats = NDArray[np.float64]
 
 NO_UNIT = -1
+
+
+_SOON_NS = 2_000
+"""Kernels of one stream start within this of each other: a microsecond or two between them."""
 
 
 @dataclass(slots=True, eq=False)
@@ -32,7 +36,8 @@ class Traffic:
     (-1 none), ``operation`` into ``OPERATIONS``, ``phase`` into ``PHASES`` (-1 unknown), ``unit`` counts within a rank.
     ``size`` is ``S`` in bytes (-1 unknown), ``width`` bytes per element (0 unknown), ``floating`` whether of a
     floating-point type, ``moved`` is ``S * f`` (0 where it is not known). ``place`` is where in its unit a call starts,
-    from 0 to 1 (NaN without a unit). ``units`` is the number of units of each rank, shape ``(ranks,)``.
+    from 0 to 1 (NaN without a unit). ``behind`` tells the calls that start as soon as the one before them in their
+    group has ended (``None``: not known). ``units`` is the number of units of each rank, shape ``(ranks,)``.
     """
 
     rank: Int64Array
@@ -47,6 +52,7 @@ class Traffic:
     place: Floats
     peer: Int64Array
     units: Int64Array
+    behind: NDArray[np.bool_] | None = None
 
     def __len__(self) -> int:
         return len(self.rank)
@@ -98,7 +104,19 @@ def _of_rank(rank: RankAnalysis, groups: Sequence[int], analysis: Analysis) -> d
         "moved": np.maximum(size, 0) * _factors(calls.operation[rows], members),
         "place": place,
         "peer": calls.peer[rows],
+        "behind": _behind(calls, rows),
     }
+
+
+def _behind(calls: Calls, rows: Int64Array) -> NDArray[np.bool_]:
+    """Whether each of these calls starts as soon as the one before it in its group has ended: nothing computes between
+    that could have made the one from the other."""
+    order = rows[np.lexsort((calls.start[rows], calls.group[rows]))]
+    out = np.zeros(len(calls), np.bool_)
+    after = calls.start[order[1:]] - calls.end[order[:-1]] <= _SOON_NS
+    out[order[1:]] = after & (calls.group[order[1:]] == calls.group[order[:-1]])
+    behind: NDArray[np.bool_] = out[rows]
+    return behind
 
 
 def _factors(operation: NDArray[np.int8], members: Int64Array) -> Floats:

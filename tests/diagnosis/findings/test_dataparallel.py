@@ -263,6 +263,22 @@ def test_c133_a_small_first_bucket_is_by_design(judge: Judge) -> None:
     assert "tiny-messages" not in judged.by_id
 
 
+@pytest.mark.parametrize(("first", "count"), [(1.0, 20), (0.5, 12), (1.0, 3)])
+def test_c133_buckets_in_one_go_are_gradients_however_many(first: float, count: int, judge: Judge) -> None:
+    # Nothing computes between them, so none is made from the result of the one before, as in tensor parallel.
+    trace = step_of(60_000, 30_000)
+    start = 5_000
+    for mebibytes in (first, *[25.0] * count):
+        length = int(60 * mebibytes) + 10
+        reduce(trace, start, start + length, int(mebibytes * 262_144))
+        start += length
+
+    judged = judge(trace)
+
+    assert {"buckets-too-small", "tiny-messages", "tp-structural"} & set(judged.by_id) == set()
+    assert judged.report["strategy"]["name"] == "ddp"
+
+
 def test_c159_many_tiny_messages_are_one_finding(judge: Judge) -> None:
     trace = Trace()
     trace.step(1, 0, 20_000)
