@@ -230,13 +230,14 @@ def gaps(ground: Ground) -> Int64Array:
 
 
 def _backward(step: ReferenceStep, found: Reductions) -> int:
-    """How long the backward pass of a rank lasts without the communication that it waits for, its host included: what
-    can hide reductions. Where that is not known all compute of the step."""
+    """How long the backward pass of a rank lasts without the reductions that it waits for, its host and its other
+    communication included: what can hide reductions. Where that is not known all compute of the step."""
     mine = set(found.calls.tolist())
     for bucket in step.rank.buckets:
         if bucket.call in mine and bucket.backward_start is not None and bucket.backward_end is not None:
             pieces = step.rank.shares.pieces
             inside = (pieces.start >= bucket.backward_start) & (pieces.end <= bucket.backward_end)
+            inside &= np.isin(pieces.call, [other.call for other in step.rank.buckets])
             waited = int((pieces.ns - step.rank.causes.host)[inside].sum())
             return max(0, bucket.backward_end - bucket.backward_start - waited)
     return step.total("compute")
