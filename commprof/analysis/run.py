@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from commprof.analysis.across import AnalysisOptions, across
 from commprof.analysis.combine import combine
@@ -24,6 +24,7 @@ from commprof.units import format_ns
 
 _POOL_PAYS_BYTES = 24 << 20
 _TIMELINES = 8
+_LATE_DRAWN = 2
 
 Progress = Callable[[int], None]
 
@@ -69,17 +70,19 @@ def analyze(
     candidates = find_candidates(given, only)
     if on_total is not None:
         on_total(sum(candidate.size for candidate in candidates))
-    # Timelines are drawn for the first ranks only: a screen shows no more, and they are the largest part of a result.
+    # Timelines are kept of the first ranks only: a screen shows no more, and they are the largest part of a result.
+    # Late ranks further behind are read once more for theirs.
+    first = sorted(candidates, key=lambda candidate: _natural(candidate.path))[:_TIMELINES]
     work = [
         Job(
             candidate,
             tuple(comm_patterns),
             selection,
-            index < _TIMELINES,
+            candidate in first,
             tolerant,
             helpers=len(candidates) == 1 and jobs != 1,
         )
-        for index, candidate in enumerate(candidates)
+        for candidate in candidates
     ]
     ranks: list[RankAnalysis] = []
     ignored: list[tuple[str, str]] = []
@@ -103,6 +106,7 @@ def analyze(
         raise InputRefused(f"{', '.join(given)}: no trace found ({listed})", hint="give a Kineto JSON trace")
     analysis = combine(given[0] if len(given) == 1 else ", ".join(given), ranks, ignored, manifests, comm_patterns)
     across(analysis, options)
+    _add_timelines(analysis, work)
     for manifest in manifests_without_trace(candidates):
         reason = manifest.reason or "no reason given"
         analysis.notes.append(Note("capture-incomplete", f"rank {manifest.rank}: its capture wrote no trace: {reason}"))
@@ -113,6 +117,22 @@ def analyze(
     ]
     analysis.notes += _slow_steps(manifests)
     return analysis
+
+
+def _natural(path: str) -> list[tuple[int, str]]:
+    """Order of paths in which ``rank2`` comes before ``rank10``."""
+    return [(int(part), "") if part.isdecimal() else (0, part) for part in re.split(r"(\d+)", path)]
+
+
+def _add_timelines(analysis: Analysis, work: Sequence[Job]) -> None:
+    """Timelines of the late ranks that have none yet: few files are read again, and only of large runs."""
+    jobs = {job.candidate.display: job for job in work}
+    late = {row.rank for row in analysis.stragglers[:_LATE_DRAWN] if row.rank is not None}
+    for rank in analysis.ranks:
+        if rank.rank in late and not rank.timeline:
+            again = _run(replace(jobs[rank.file.path], with_timeline=True))
+            if isinstance(again, RankAnalysis):
+                rank.timeline = again.timeline
 
 
 def _slow_steps(manifests: Sequence[Manifest]) -> list[Note]:

@@ -13,8 +13,8 @@ import typer
 from commprof.cli import options
 from commprof.errors import CannotAnswer
 
-_NARROWEST = 78
-"""Below this many columns lines wrap, but no number of a table is cut."""
+_NARROWEST = 36
+"""Below this many columns the terminal wraps lines itself, but no number of a table is cut."""
 
 if TYPE_CHECKING:
     from commprof.analysis.model import Analysis
@@ -127,11 +127,16 @@ def _write(
     # With the JSON on standard output, people read standard error.
     console = _Output(stderr=json == "-", highlight=False, soft_wrap=False)
     console.width = max(console.width, _NARROWEST)
-    print_summary(view, console)
-    if json == "-":
-        sys.stdout.write(json_text(machine).decode())
-    elif json is not None:
-        write_bytes(json_text(machine), json)
+    gone = None
+    try:
+        print_summary(view, console)
+        if json == "-":
+            sys.stdout.write(json_text(machine).decode())
+    except BrokenPipeError as error:
+        # Whoever read along has seen enough; the files are wanted all the same.
+        gone = error
+    if json not in (None, "-"):
+        write_bytes(json_text(machine), str(json))
     if markdown is not None:
         from commprof.report.markdown import render_markdown
 
@@ -140,6 +145,9 @@ def _write(
         from commprof.report.html import write_html
 
         write_html(view, html)
+    if gone is not None:
+        raise gone
+    if html is not None:
         console.print(f"\nReport: {html}", markup=False, soft_wrap=True)
 
 

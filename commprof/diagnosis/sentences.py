@@ -74,10 +74,10 @@ def _blamed(analysis: Analysis, totals: Totals, lost: Lost, bottleneck: str) -> 
     if bottleneck == "imbalance":
         uneven = format_share(totals.share(lost.uneven))
         return f"Unequal work is the bottleneck: ranks wait {uneven} {of} for those with more to do or to send."
-    waiting = "waiting for peers included"
+    waiting = "; waiting for peers, which one rank cannot tell apart, is part of it"
     if lost.waiting is not None:
-        waiting = f"{format_share(totals.share(lost.waiting))} {of} of it waiting for peers"
-    return f"Communication is the bottleneck: {exposed} {of} goes to communication ({waiting}) that nothing hides."
+        waiting = f", of which {format_share(totals.share(lost.waiting))} {of} is waiting for peers"
+    return f"Communication is the bottleneck: {exposed} {of} is communication that nothing hides{waiting}."
 
 
 def _late(analysis: Analysis) -> str:

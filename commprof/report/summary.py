@@ -51,12 +51,15 @@ def mean_lines(report: Json) -> list[Line]:
     def line(label: str, key: str) -> Line:
         return Line(label, mean[key], mean[key] / duration if duration else None, None)
 
+    parts = [
+        Line("  hidden behind compute", mean["overlap_ns"], mean["overlap_ratio"], "communication time"),
+        line("  exposed (not hidden)", "exposed_comm_ns"),
+    ]
     return [
         Line(of_what(report).removesuffix(" time"), duration, None, ""),
         line("compute", "compute_ns"),
         Line("communication", mean["comm_ns"], None, ""),
-        Line("  hidden behind compute", mean["overlap_ns"], mean["overlap_ratio"], "communication time"),
-        line("  exposed", "exposed_comm_ns"),
+        *(parts if mean["comm_ns"] else ()),
         line("exposed copies", "exposed_copy_ns"),
         line("idle", "idle_ns"),
     ]
@@ -118,24 +121,6 @@ def findings_title(report: Json) -> str:
     ranks = bar["ranks"]
     who = f"rank {ranks[0]}, which loses" if len(ranks) == 1 else "the ranks that lose"
     return f"{text} ({who} the most: {format_ns(bar['duration_ns'] // bar['steps'])})"
-
-
-def left_out(report: Json, shown: int) -> str | None:
-    """What the findings shown leave out: how many more there are, and the time that none of them explains."""
-    rows = report["findings"] or []
-    larger = sum(row["severity"] != "info" for row in rows) - shown
-    small = sum(row["severity"] == "info" and bool(row["charged_ns"]) for row in rows)
-    parts = []
-    if larger > 0:
-        parts.append(f"{larger} more in the report")
-    if small:
-        parts.append(f"{small} that {'is' if small == 1 else 'are'} small or uncertain")
-    bar = report.get("accounting")
-    if bar and rows:
-        unexplained = sum(part["ns"] for part in bar["parts"] if part["name"].startswith("unexplained"))
-        if per_step := unexplained // bar["steps"]:
-            parts.append(f"{format_ns(per_step)} that no finding explains")
-    return f"and {', '.join(parts)}" if parts else None
 
 
 def causes(report: Json, most: int = MOST_CAUSES) -> list[Json]:

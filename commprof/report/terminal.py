@@ -10,6 +10,8 @@ from rich.table import Table
 from rich.text import Text
 
 from commprof.report import summary
+from commprof.report.charts.accounting import left_out
+from commprof.report.charts.stragglers import replay
 from commprof.report.charts.wait_chain import wait_chain
 from commprof.report.summary import of_what
 from commprof.units import format_bytes, format_gbps, format_ns, format_share
@@ -17,10 +19,12 @@ from commprof.units import format_bytes, format_gbps, format_ns, format_share
 _MOST_RANKS = 8
 _MOST_GROUPS = 5
 _MOST_NOTES = 4
+_MEAN_FITS, _RANKS_FIT, _GROUPS_FIT = 62, 76, 72
+"""Columns below which these parts are printed in a shorter form, so that no number is cut."""
 
 
 def print_summary(view: dict[str, Any], console: Console) -> None:
-    """Print the summary of one run."""
+    """Print the summary of one run; text and the tables of few columns follow the width of the console."""
     report, headline = view["report"], view["headline"]
     console.print(Text(headline["answer"], style="bold"))
     found = summary.top_findings(report)
@@ -28,49 +32,61 @@ def print_summary(view: dict[str, Any], console: Console) -> None:
         if headline[key]:
             console.print(Text(headline[key]))
     console.print(Text(f"{report['input']['path']}: {headline['ranks']}", style="dim"))
-    console.print()
-    console.print(_mean_table(report))
+    _print_mean(report, console)
     if found:
         _print_findings(report, found, console)
-    elif line := summary.left_out(report, 0):
+    elif line := left_out(report, 0, "in the report"):
         console.print()
         console.print(Text(f"No single cause stands out of the noise: {line.removeprefix('and ')}", style="italic"))
     if not any(finding.id == "straggler" for finding in found):
         _print_late(report, console)
-        _print_wait_chain(report, console)
+    _print_wait_chain(report, console)
     _print_causes(report, console)
-    for table in (_rank_table(report), _group_table(report)):
-        if table is not None:
-            console.print()
-            console.print(table)
+    _print_ranks(report, console)
+    _print_groups(report, console)
     _print_notes(report, console)
 
 
-def _mean_table(report: dict[str, Any]) -> Table:
+def _print_mean(report: dict[str, Any], console: Console) -> None:
     """The split averaged over ranks and steps, in words."""
-    of = of_what(report)
-    table = _table(summary.over_what(report))
-    for _ in range(3):
-        table.add_column(justify="left" if not table.columns else "right", no_wrap=True)
-    table.add_column(no_wrap=True)
-    table.show_header = False
-    for line in summary.mean_lines(report):
-        shown = line.whole != ""
-        table.add_row(
-            line.label, format_ns(line.ns), format_share(line.share) if shown else "",
-            f"of {line.whole or of}" if shown else "",
-        )  # fmt: skip
-    return table
+    _print_title(summary.over_what(report), console)
+    rows = [
+        (
+            line.label,
+            format_ns(line.ns),
+            "" if line.whole == "" else f"{format_share(line.share)} of {line.whole or of_what(report)}",
+        )
+        for line in summary.mean_lines(report)
+    ]
+    if console.width < _MEAN_FITS:
+        for label, time, share in rows:
+            indent = " " * (len(label) - len(label.lstrip()))
+            text = ", ".join(filter(None, (f"{label.strip()}: {time}", share)))
+            console.print(Padding(Text(text), (0, 0, 0, len(indent))))
+        return
+    labels, times = (max(len(row[at]) for row in rows) for at in (0, 1))
+    for label, time, share in rows:
+        # Shares are aligned at the word "of".
+        console.print(Text(f"{label:<{labels}} {time:>{times}} {share:>{len(share) + _early(share)}}".rstrip()))
+
+
+def _early(share: str) -> int:
+    """Blanks that bring a share to the width of ``100.0 %``."""
+    return max(len("00.0 %") - len(share.partition(" of ")[0]), 0) if share else 0
+
+
+def _print_title(text: str, console: Console) -> None:
+    console.print()
+    console.print(Text(text, style="italic"))
 
 
 def _print_findings(report: dict[str, Any], found: list[summary.Advice], console: Console) -> None:
     """Time, what it is, and below it what to change."""
-    console.print()
-    console.print(Text(summary.findings_title(report), style="italic"))
+    _print_title(summary.findings_title(report), console)
     table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 1, 0, 0))
     table.add_column(no_wrap=True)
     table.add_column(justify="right", no_wrap=True)
-    table.add_column()
+    table.add_column(overflow="fold")
     for finding in found:
         text = Text(finding.title, style="bold")
         text.append(f" ({finding.share})", style="not bold")
@@ -78,7 +94,7 @@ def _print_findings(report: dict[str, Any], found: list[summary.Advice], console
             text.append(f"\n{finding.advice}", style="not bold")
         table.add_row(str(finding.number), finding.time, text)
     console.print(table)
-    if line := summary.left_out(report, len(found)):
+    if line := left_out(report, len(found), "in the report"):
         console.print(Text(line, style="dim"))
 
 
@@ -92,6 +108,8 @@ def _print_late(report: dict[str, Any], console: Console) -> None:
         if row["chain"]:
             text += f"; chain of waiting: rank {' -> '.join(row['chain'])}"
         console.print(Text(text))
+    if line := replay(report):
+        console.print(Text(line))
 
 
 def _print_wait_chain(report: dict[str, Any], console: Console) -> None:
@@ -103,53 +121,48 @@ def _print_wait_chain(report: dict[str, Any], console: Console) -> None:
     console.print(Text(f"Chain of waiting in {chain['step']}, the step in which late ranks cost most", style="italic"))
     for link in chain["links"]:
         console.print(Text(f"{link['waits']}; {link['because']}" if link["because"] else link["waits"]))
-    console.print(Text(f"It began with rank {chain['root']}: {chain['cause']}"))
+    console.print(Text(chain["end"]))
 
 
 def _print_causes(report: dict[str, Any], console: Console) -> None:
-    """Cause, time, and as much of the meaning as fits in the line."""
+    """Cause, time and what the cause means."""
     rows = summary.causes(report)
     if not rows:
         return
-    console.print()
-    console.print(Text(f"Why communication is exposed: mean over ranks, {summary.per_what(report)}", style="italic"))
-    names, times = (max(len(row[key]) for row in rows) for key in ("name", "exposed"))
+    _print_title(f"Why communication is exposed: mean over ranks, {summary.per_what(report)}", console)
+    table = _table()
+    table.show_header = False
+    table.add_column(no_wrap=console.width >= _MEAN_FITS, overflow="fold")
+    table.add_column(justify="right", no_wrap=True)
+    table.add_column(style="dim", overflow="fold")
     for row in rows:
-        line = Text(f"{row['name']:<{names}} {row['exposed']:>{times}} ")
-        line.append(row["meaning"] or "", style="dim")
-        line.truncate(console.width, overflow="ellipsis")
-        console.print(line)
+        table.add_row(row["name"], row["exposed"], row["meaning"] or "")
+    console.print(table)
 
 
-def _rank_table(report: dict[str, Any]) -> Table | None:
+def _print_ranks(report: dict[str, Any], console: Console) -> None:
+    """The split of each rank; on a narrow console only what tells ranks apart."""
     if len(report["ranks"]) < 2:
-        return None
+        return
     of = of_what(report)
     rows, rule = summary.telling_ranks(report, _MOST_RANKS)
-    table = _table("By rank")
     several = len({(row["rank"], row["device"]) for row in report["ranks"]}) > len(
         {row["rank"] for row in report["ranks"]}
     )
-    table.add_column("rank", justify="right")
-    if several:
-        table.add_column("device", justify="right")
     percent = "% of\n" + of.replace(" ", "\n")
-    heads = (
-        of.removesuffix(" time"),
-        "compute",
-        "comm",
-        "exposed",
-        percent,
-        "copies",
-        "idle",
-        percent,
-        "hidden\n% of\ncomm",
-    )
-    for name in heads:
-        table.add_column(name, justify="right", no_wrap=True)
+    wide = console.width >= _RANKS_FIT + 7 * several
+    heads = [
+        ("rank", True), *([("device", True)] if several else []), (of.removesuffix(" time"), True), ("compute", wide),
+        ("comm", wide), ("exposed", True), (percent, True), ("copies", wide), ("idle", True), (percent, wide),
+        ("hidden\n% of\ncomm", wide),
+    ]  # fmt: skip
+    table = _table()
+    for name, shown in heads:
+        if shown:
+            table.add_column(name, justify="right", no_wrap=True)
     for row in rows:
         mean = row["mean"]
-        table.add_row(
+        cells = [
             str(row["rank"]),
             *([str(row["device"])] if several else []),
             format_ns(mean["duration_ns"]),
@@ -161,66 +174,61 @@ def _rank_table(report: dict[str, Any]) -> Table | None:
             format_ns(mean["idle_ns"]),
             format_share(mean["idle_ns"] / mean["duration_ns"] if mean["duration_ns"] else None),
             format_share(mean["overlap_ratio"]),
-        )
-    _caption(table, rule)
-    return table
+        ]
+        table.add_row(*(cell for cell, (_, shown) in zip(cells, heads, strict=True) if shown))
+    _print_title("By rank", console)
+    console.print(table)
+    if rule:
+        console.print(Text(rule, style="dim"))
 
 
-def _table(title: str) -> Table:
-    """A table without lines; the title wraps on its own, not to the width of the columns."""
-    return Table(
-        title=Text(title, style="italic"), title_justify="left", box=None, pad_edge=False, padding=(0, 1, 0, 0),
-        header_style="bold",
-    )  # fmt: skip
+def _table() -> Table:
+    """A table without lines."""
+    return Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold")
 
 
-def _caption(table: Table, text: str | None) -> None:
-    if text:
-        table.caption = Text(text, style="dim")
-        table.caption_justify = "left"
-
-
-def _group_table(report: dict[str, Any]) -> Table | None:
+def _print_groups(report: dict[str, Any], console: Console) -> None:
+    """Each operation of each kind of group; on a narrow console its exposed time alone."""
     kinds = summary.kinds(report["groups"] or [])
     if not kinds:
-        return None
-    table = _table("By process group and operation: whole capture, all ranks")
-    table.add_column("operation", no_wrap=True)
-    table.add_column("group")
-    waits = any(row.get("wait_ns") is not None for row in report["groups"])
-    speed = any(row.get("busbw_gbps_median") is not None for row in report["groups"])
+        return
+    wide = console.width >= _GROUPS_FIT
+    waits = wide and any(row.get("wait_ns") is not None for row in report["groups"])
+    speed = wide and any(row.get("busbw_gbps_median") is not None for row in report["groups"])
     heads = [
-        "ranks",
-        "calls",
-        "bytes",
-        "exposed",
-        *(["waiting"] if waits else []),
-        *(["bus bandwidth"] if speed else []),
-    ]
-    for name in heads:
-        table.add_column(name, justify="right", no_wrap=True)
+        ("ranks", wide), ("calls", wide), ("bytes", wide), ("exposed", True), ("waiting", waits),
+        ("bus bandwidth", speed),
+    ]  # fmt: skip
+    table = _table()
+    table.add_column("operation", no_wrap=True)
+    table.add_column("group", overflow="fold")
+    for name, shown in heads:
+        if shown:
+            table.add_column(name, justify="right", no_wrap=True)
     for rows in kinds[:_MOST_GROUPS]:
         calls, unsized = (sum(row[key] for row in rows) for key in ("calls", "calls_without_size"))
         size = (
             "n/a" if unsized == calls else format_bytes(sum(row["bytes"] for row in rows)) + (" *" if unsized else "")
         )
+        waited = [row["wait_ns"] for row in rows if row.get("wait_ns") is not None]
         cells = [
-            rows[0]["op"].replace("_", "-"),
-            Text(summary.group_name(rows, brief=True)),
             str(rows[0]["group_size"] or "n/a"),
-            str(calls),
+            f"{calls:,}",
             size,
             format_ns(sum(row["exposed_ns"] for row in rows)),
+            format_ns(sum(waited) if waited else None),
+            _bandwidth([v for row in rows if (v := row.get("busbw_gbps_median")) is not None]),
         ]
-        if waits:
-            known = [row["wait_ns"] for row in rows if row["wait_ns"] is not None]
-            cells.append(format_ns(sum(known) if known else None))
-        if speed:
-            cells.append(_bandwidth([v for row in rows if (v := row["busbw_gbps_median"]) is not None]))
-        table.add_row(*cells)
+        table.add_row(
+            rows[0]["op"].replace("_", "-"),
+            Text(summary.group_name(rows, brief=True)),
+            *(cell for cell, (_, shown) in zip(cells, heads, strict=True) if shown),
+        )
+    _print_title("By process group and operation: whole capture, all ranks", console)
+    console.print(table)
     hidden = len(kinds) - _MOST_GROUPS
-    _caption(table, f"and {hidden} more in the report" if hidden > 0 else None)
-    return table
+    if hidden > 0:
+        console.print(Text(f"and {hidden} more in the report", style="dim"))
 
 
 def _bandwidth(values: list[float]) -> str:

@@ -60,10 +60,16 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
 def opened(browser: Any, tmp_path: Path) -> Any:
     """``opened(view)``: the browser with the report of ``view`` open and quiet; fails on any console message."""
 
+    waiting = pytest.importorskip("selenium.webdriver.support.wait")
+
+    def drawn(page: Any) -> bool:
+        return bool(page.execute_script("return document.documentElement.dataset.charts === 'drawn'"))
+
     def show(view: dict[str, Any]) -> Any:
         browser.get_log("browser")
         write_html(view, tmp_path / "report.html")
         browser.get((tmp_path / "report.html").as_uri())
+        waiting.WebDriverWait(browser, 60).until(drawn)
         messages = browser.get_log("browser")
         assert messages == []
         return browser
@@ -110,6 +116,28 @@ def test_c206_the_page_cannot_fetch_anything(opened: Any) -> None:
     refusals = browser.get_log("browser")
     assert outcome == "refused"
     assert any("Content Security Policy" in entry["message"] for entry in refusals)
+
+
+def test_a_browser_that_cannot_unpack_says_so_and_shows_the_tables(browser: Any, tmp_path: Path) -> None:
+    write_html(sample_view.sample_view(), tmp_path / "report.html")
+    # As in a browser from before May 2023.
+    removed = browser.execute_cdp_cmd(
+        "Page.addScriptToEvaluateOnNewDocument", {"source": "delete window.DecompressionStream"}
+    )
+
+    try:
+        browser.get((tmp_path / "report.html").as_uri())
+        pytest.importorskip("selenium.webdriver.support.wait").WebDriverWait(browser, 60).until(
+            lambda page: page.execute_script("return document.documentElement.dataset.charts === 'none'")
+        )
+        said = browser.execute_script("return document.getElementById('chart-split').textContent")
+        rows = count(browser, "#calls tbody tr")
+    finally:
+        browser.execute_cdp_cmd("Page.removeScriptToEvaluateOnNewDocument", removed)
+
+    assert "too old" in said
+    assert rows > 0
+    assert browser.get_log("browser") == []
 
 
 def test_c207_a_script_in_a_kernel_name_does_not_run(opened: Any) -> None:

@@ -117,3 +117,16 @@ def test_a_file_that_is_no_report_keeps_its_name(trace: Path, tmp_path: Path, mo
     assert code == 0
     assert mine.read_text() == "<p>mine</p>"
     assert "reports/rank0-2.html" in said
+
+
+def test_a_reader_who_leaves_early_still_gets_the_files(trace: Path, tmp_path: Path) -> None:
+    page = tmp_path / "page.html"
+    command = [sys.executable, "-m", "commprof", "analyze", str(trace), "-o", str(page)]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert process.stdout is not None
+
+    process.stdout.close()
+    _, errors = process.communicate(timeout=60)
+
+    assert (process.returncode, errors) == (0, b"")
+    assert page.stat().st_size > 1_000_000

@@ -369,6 +369,22 @@ def test_the_terminal_tells_the_story_in_about_forty_lines(view: Json) -> None:
         assert words in shown
 
 
+@pytest.mark.parametrize("width", [40, 60, 80])
+def test_a_narrow_terminal_cuts_no_word_and_no_number(width: int, view: Json) -> None:
+    console, roomy = (Console(width=columns, file=io.StringIO(), force_terminal=False) for columns in (width, 400))
+
+    for each in (console, roomy):
+        print_summary(view, each)
+
+    shown, whole = (each.file.getvalue() for each in (console, roomy))  # type: ignore[attr-defined]
+    assert max(map(len, shown.splitlines())) <= width
+    assert "…" not in shown
+    # Words too long for their column are broken, not cut; all else is there, apart from columns that are left out.
+    start, end = "What costs time", "By rank"
+    told, wanted = ("".join(text[text.index(start) : text.index(end)].split()) for text in (shown, whole))
+    assert sorted(told) == sorted(wanted)
+
+
 def test_of_many_ranks_the_terminal_shows_those_with_least_and_most_communication() -> None:
     report = sample_view.many_ranks_view(64)["report"]
 
@@ -470,7 +486,8 @@ def test_predicted_bucket_sizes_stand_beside_the_recorded_one(report: Json) -> N
          "layouts": [layout(25, 25, 4_000_000), layout(50, 50, 8_000_000), best]},
     ]  # fmt: skip
 
-    (found,) = bucket_sizes.bucket_sizes(report, STEP)
+    found = bucket_sizes.bucket_sizes(report, STEP)
+    assert found is not None
 
     assert [(row["cap"], row["mark"], row["width"]) for row in found["rows"]] == [
         ("26.2 MB", "recorded", 50), ("bucket_cap_mb=12", "advised", 12.5), ("bucket_cap_mb=25", None, 50),

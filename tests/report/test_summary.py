@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from commprof.report.summary import findings_title, left_out
+from commprof.report.charts.accounting import left_out
+from commprof.report.summary import findings_title
 
 
 def report(ranks: int, findings: list[tuple[str, int]], unexplained: int) -> dict[str, Any]:
@@ -32,7 +33,7 @@ def test_findings_of_several_ranks_say_whose_step_they_are_shares_of() -> None:
 def test_what_is_not_shown_is_counted() -> None:
     found = report(2, [("high", 9), ("low", 5), ("info", 3), ("info", 0)], 252_000_000)
 
-    assert left_out(found, 1) == (
+    assert left_out(found, 1, "in the report") == (
         "and 1 more in the report, 1 that is small or uncertain, 252 ms that no finding explains"
     )
-    assert left_out(report(2, [("high", 9)], 0), 1) is None
+    assert left_out(report(2, [("high", 9)], 0), 1, "below") is None

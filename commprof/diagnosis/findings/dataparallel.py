@@ -140,13 +140,14 @@ def ddp_tail_bucket(ground: Ground) -> Iterator[Case]:
     if not rows.any() or not ground.exposed.rest[rows].any() or _may_be_anything(ground, found):
         return
     exposed = ground.exposed
-    index, sizes, numbers = 0, [], []
+    index, sizes, numbers, tails = 0, [], [], []
     for index, step in enumerate(found):
         mine = exposed.call[rows & (exposed.step == index)]
         if len(mine) and len(step.calls):
             places = np.flatnonzero(np.isin(step.calls, mine))
             if not len(places):  # the tail of a step whose gradients were not recorded whole
                 continue
+            tails.append(len(places))
             place = int(places[-1])
             bucket = int(ground.steps[index].rank.places.bucket[step.calls[place]])
             numbers.append(bucket if bucket >= 0 else place)
@@ -155,7 +156,9 @@ def ddp_tail_bucket(ground: Ground) -> Iterator[Case]:
     told, predicted = advised_caps(ground, rows)
     yield Case(
         "ddp-tail-bucket",
-        f"The last gradient bucket{number} is reduced after the backward pass has ended",
+        f"The last {min(tails)} gradient buckets are reduced after the backward pass has ended"
+        if min(tails, default=1) > 1
+        else f"The last gradient bucket{number} is reduced after the backward pass has ended",
         whole(ground, rows),
         (
             *told,

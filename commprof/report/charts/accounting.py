@@ -88,6 +88,24 @@ def _top(number: int, row: Json, base: str) -> Json:
     }
 
 
+def left_out(report: Json, shown: int, where: str) -> str | None:
+    """What the findings shown leave out: how many more there are, and the time that none of them explains."""
+    rows = report["findings"] or []
+    larger = sum(row["severity"] != "info" for row in rows) - shown
+    small = sum(row["severity"] == "info" and bool(row["charged_ns"]) for row in rows)
+    parts = []
+    if larger > 0:
+        parts.append(f"{larger} more {where}")
+    if small:
+        parts.append(f"{small} that {'is' if small == 1 else 'are'} small or uncertain")
+    bar = report.get("accounting")
+    if bar and rows:
+        unexplained = sum(part["ns"] for part in bar["parts"] if part["name"].startswith("unexplained"))
+        if per_step := unexplained // bar["steps"]:
+            parts.append(f"{format_ns(per_step)} that no finding explains")
+    return f"and {', '.join(parts)}" if parts else None
+
+
 def brief(advice: str) -> str:
     """The first clause of a long piece of advice; the whole of it stands with the finding."""
     text = clean(advice, 400)

@@ -7,14 +7,19 @@ from commprof.units import format_bytes, format_ns
 
 MOST_LAYOUTS = 12
 _MIB = 1 << 20
+_CLOSE = (0.75, 1.33)
+"""How far the measured tail may be from the predicted one, as a ratio, before the page warns."""
 
 
-def bucket_sizes(report: Json, base: str) -> list[Json]:
-    """One entry per process group with a prediction: its layouts, and how well the recorded one is predicted."""
-    return [_group(row, base) for row in (report.get("bucket_advice") or [])[:4]]
+def bucket_sizes(report: Json, base: str) -> Json | None:
+    """The process group that would gain the most: its layouts, and how well the recorded one is predicted."""
+    rows = report.get("bucket_advice") or []
+    if not rows:
+        return None
+    return _group(max(rows, key=lambda row: (bool(row["advised"]), row.get("gain_ns") or 0)), base, len(rows))
 
 
-def _group(row: Json, base: str) -> Json:
+def _group(row: Json, base: str, groups: int) -> Json:
     current, advised = row["current"], row["advised"]
     # One cap for all buckets is what the plain option sets; of the others only the advised one is worth a line.
     plain = [layout for layout in row["layouts"] if layout["first_bucket_bytes"] == layout["bucket_cap_bytes"]]
@@ -30,6 +35,8 @@ def _group(row: Json, base: str) -> Json:
     return {
         "rows": lines,
         "total": len(row["layouts"]),
+        "of": groups,
+        "off": not _CLOSE[0] <= (row["measured_tail_ns"] + 1) / (current["tail_ns"] + 1) <= _CLOSE[1],
         "measured": format_ns(max(row["measured_tail_ns"], 0)),
         "predicted": format_ns(current["tail_ns"]),
         "gain": share_of(row["gain_ns"] / row["step_ns"], base) if advised and row["step_ns"] else None,

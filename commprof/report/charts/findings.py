@@ -77,11 +77,33 @@ def _finding(row: Json, number: int, base: str, present: set[str], groups: dict[
 def _where(row: Json) -> str:
     where = [f"{'rank' if len(row['ranks']) == 1 else 'ranks'} {rank_ranges(row['ranks'])}"] if row["ranks"] else []
     if row["steps"]:
-        steps = ", ".join(clean(step, 60) for step in row["steps"][:6])
-        where.append(steps + (f" and {len(row['steps']) - 6} more" if len(row["steps"]) > 6 else ""))
+        where.append(step_ranges(row["steps"]))
     if row.get("calls"):
         where.append(f"{row['calls']:,} {'call' if row['calls'] == 1 else 'calls'}")
     return clean("; ".join(where), 400)
+
+
+def step_ranges(names: list[str]) -> str:
+    """``ProfilerStep#3–7, ProfilerStep#9``: numbered names in a row together."""
+    runs: list[list[Any]] = []
+    for name in names:
+        stem, number = _split_number(name)
+        if runs and number is not None and runs[-1][0] == stem and runs[-1][2] == number - 1:
+            runs[-1][2] = number
+        else:
+            runs.append([stem, number, number])
+    texts = [
+        clean(stem if first is None else f"{stem}{first}" if first == last else f"{stem}{first}–{last}", 60)
+        for stem, first, last in runs
+    ]
+    return ", ".join(texts[:6]) + (f" and {len(texts) - 6} more" if len(texts) > 6 else "")
+
+
+def _split_number(name: str) -> tuple[str, int | None]:
+    stem = name.rstrip("0123456789")
+    digits = name[len(stem) :]
+    numbered = digits.isascii() and 0 < len(digits) < 10 and str(int(digits)) == digits
+    return (stem, int(digits)) if numbered else (name, None)
 
 
 def _cause(code: str | None) -> Json | None:

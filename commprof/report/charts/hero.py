@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from commprof.report.charts.accounting import segments, top
+from commprof.report.charts.accounting import left_out, segments, top
 from commprof.report.charts.wording import (
     COMM,
     Json,
@@ -53,6 +53,7 @@ def hero(view: Json) -> Json:
     """What the first screen shows. The answer comes in two sizes: up to its colon, and ``reason``, the rest."""
     report = view["report"]
     headline = view["headline"]
+    listed = top(report, time_base(report))
     answer = clean(headline["answer"], 600)
     short, colon, rest = answer.partition(": ")
     if not colon or len(short) > _SHORT_ANSWER:
@@ -65,8 +66,9 @@ def hero(view: Json) -> Json:
         "where": clean(headline["where"], 600) if headline.get("where") else None,
         "ranks": clean(headline["ranks"], 160) if headline.get("ranks") else ranks_line(report["input"]),
         "facts": _facts(report),
-        "bar": _bar(report),
-        "top": top(report, time_base(report)),
+        "bar": _bar(report, {row["number"] for row in listed}),
+        "top": listed,
+        "left_out": left_out(report, len(listed), "below") if listed else None,
     }
 
 
@@ -102,8 +104,11 @@ def _facts(report: Json) -> list[str]:
     return facts
 
 
-def _bar(report: Json) -> Json | None:
-    """The step as one bar: by what each finding costs where that is accounted for, else by kind of time."""
+def _bar(report: Json, listed: set[int]) -> Json | None:
+    """The step as one bar: by what each finding costs where that is accounted for, else by kind of time.
+
+    Only findings ``listed`` under the bar are numbered in it.
+    """
     base = time_base(report)
     charged = segments(report, base)
     split = average_split(report)
@@ -118,6 +123,7 @@ def _bar(report: Json) -> Json | None:
     parts = _parts(ns, whole, base, overlap, is_cpu_run(report))
     drawn = charged["segments"] if charged else [_plain(part, size, whole) for part, size in parts]
     for segment in drawn:
+        segment["number"] = segment["number"] if segment["number"] in listed else None
         free = segment["width"] - (_CHIP if segment["number"] else 0)
         segment["room"] = "wide" if free >= _WIDE else "medium" if free >= _MEDIUM else "none"
     return {
@@ -167,7 +173,9 @@ def _bar_title(report: Json, charged: bool) -> str:
     ranks = len({rank["rank"] for rank in rows})
     where = f"rank {rows[0]['rank']}" if ranks == 1 else f"mean of {ranks:,} ranks"
     if charged and ranks > 1:
-        where = f"the rank of {ranks:,} that loses the most time in each"
+        losing = report["accounting"]["ranks"]
+        one = f"rank {losing[0]} of {ranks:,}, which" if len(losing) == 1 else f"in each the rank of {ranks:,} that"
+        where = f"{one} loses the most"
     if not has_step_marks(report):
         return f"Where the window goes: {where}"
     steps = {rank["mean"].get("steps") or 1 for rank in rows}
@@ -176,4 +184,4 @@ def _bar_title(report: Json, charged: bool) -> str:
     what = f"optimizer step of {period} micro-steps" if period else "step"
     if high == 1:
         return f"Where the {what} goes: {where}"
-    return f"Where an average {what} goes: {where}, {low if low == high else f'{low} to {high}'} steps"
+    return f"Where an average {what} goes: {where}{';' if charged and ranks > 1 else ','} {low if low == high else f'{low} to {high}'} steps"

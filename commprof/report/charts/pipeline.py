@@ -25,7 +25,7 @@ def pipeline(report: Json) -> Json | None:
     return {
         "stages": count(found["stages"], "stage"),
         "microbatches": count(found["microbatches"], "micro-batch", "micro-batches"),
-        "boundary": " × ".join(str(size) for size in found["boundary"]) if found.get("boundary") else None,
+        "boundary": _tensor(found.get("boundary")),
         "ideal": None if ideal is None else f"{ideal:.3f}",
         "ideal_left": None if ideal is None else min(ideal, 1) * 100,
         "imbalance": format_ns(found["stage_imbalance_ns"]) if found.get("stage_imbalance_ns") is not None else None,
@@ -33,6 +33,13 @@ def pipeline(report: Json) -> Json | None:
         "total": len(rows),
         "waits": any(row["known"] for row in rows),
     }
+
+
+def _tensor(sides: list[int] | None) -> str | None:
+    """``4 × 1024 × 2048``; of a flat tensor how many elements."""
+    if not sides:
+        return None
+    return f"{sides[0]:,} elements" if len(sides) == 1 else " × ".join(map(str, sides))
 
 
 def _stage(stage: int, rows: list[Json]) -> Json:

@@ -38,12 +38,15 @@ def timeline(view: Json) -> Json | None:
     strings = Strings()
     drawn: list[Json] = []
     left = MOST_SEGMENTS
-    for entry in entries:
+    # Late ranks are drawn whatever fits beside them.
+    late = {row["rank"] for row in view["report"].get("stragglers") or []}
+    for entry in sorted(entries, key=lambda entry: entry["rank"] not in late):
         packed = _entry(entry, origin, strings, several)
         left -= sum(len(lane["start"]) for lane in packed["lanes"])
         if left < 0 and drawn:
             break
         drawn.append(packed)
+    drawn.sort(key=lambda entry: entry["rank"])
     span = max(entry["end"] for entry in drawn)
     divisor, unit = axis_unit(span)
     return {
