@@ -29,9 +29,11 @@ from commprof.trace.calls import device_calls, graph_rows
 from commprof.trace.classify import classify
 from commprof.trace.clip import clip_lost_ends
 from commprof.trace.gloo import gloo_calls
+from commprof.trace.heap import give_back
 from commprof.trace.links import NONE, launch_rows
 from commprof.trace.model import COMM, NOT_LAUNCHED, Calls, RankTrace
 
+_MANY_ROWS = 100_000
 _BLOCKING = re.compile(r"Synchronize|Memcpy")
 
 
@@ -104,7 +106,9 @@ def _measure(
         shares.add(scene)
     found = shares.result()
     everything = Scene(rank, marks, calls, found, scenes, not len(rank.device))
+    _give_back(rank)
     located = locate(everything, ddp)
+    _give_back(rank)
     lanes = [timeline(rank, s.work, s.windows, calls, found.exposed) for s in scenes] if with_timeline else []
     return RankAnalysis(
         file=rank.file,
@@ -138,6 +142,12 @@ def _measure(
         stage=located.stage,
         behaviour=find_behaviour(everything),
     )
+
+
+def _give_back(rank: RankTrace) -> None:
+    """Between parts that each need much memory for a while, where there is much: freed pieces lie among kept ones."""
+    if len(rank.device) > _MANY_ROWS:
+        give_back()
 
 
 def _device(

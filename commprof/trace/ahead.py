@@ -42,6 +42,10 @@ def decode_segment(text: bytes) -> Chunk | None:
     return columns.chunk(len(batch.events))
 
 
+def _arrive() -> None:
+    """What a process is given first: to start and to import what it works with."""
+
+
 def workers_for(size: int, packed: bool) -> int:
     """How many other processes to read a file of that size with."""
     pays = PAYS_PACKED_BYTES if packed else PAYS_PLAIN_BYTES
@@ -67,6 +71,9 @@ class Ahead:
     def __init__(self, workers: int) -> None:
         context = multiprocessing.get_context("spawn")
         self._pool = ProcessPoolExecutor(workers, mp_context=context)
+        # They start while the beginning of the file is read.
+        for _ in range(workers):
+            self._pool.submit(_arrive)
         self._most_waiting = workers * _WAITING_PER_WORKER
         self._pending: deque[_Segment] = deque()
 

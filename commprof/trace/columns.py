@@ -145,7 +145,7 @@ class Columns:
         """Append all columns but the times; returns the places of the events whose arguments are to be kept."""
         columns = self._columns[table]
         names = self.names.encode([event.name for event in events])
-        columns["name"].append(names)
+        columns["name"].append(_compact(names))
         columns["external_id"].append(_compact(_external_ids(args)))
         pids = _compact(self._ids.encode([event.pid for event in events]))
         tids = _compact(self._ids.encode([event.tid for event in events]))
@@ -219,7 +219,7 @@ class Columns:
         for table, columns in chunk.columns.items():
             mine = self._columns[table]
             for name, values in columns.items():
-                mine[name].append(code_of[values] if name == "name" else values)
+                mine[name].append(_packed(name, code_of[values] if name == "name" else values))
             first = self._rows[table]
             self._args[table].update({first + row: args for row, args in chunk.args.get(table, {}).items()})
             self._rows[table] += chunk.rows[table]
@@ -276,8 +276,9 @@ class Columns:
         mask = np.concatenate(masks)
         place = np.cumsum(mask) - 1
         self._args[table] = {int(place[row]): value for row, value in args.items() if mask[row]}
-        for parts in columns.values():
-            parts[:] = [part[keep] for part, keep in zip(parts, masks, strict=True)]
+        for name, parts in columns.items():
+            for index, keep in enumerate(masks):
+                parts[index] = _packed(name, parts[index][keep])
         self._rows[table] = int(mask.sum())
 
     def _column(self, table: Table) -> Callable[..., NDArray[Any]]:
@@ -340,10 +341,21 @@ def _is_among(values: NDArray[Any], members: NDArray[Any]) -> NDArray[np.bool_]:
     return found
 
 
-def _compact(values: Int64Array) -> NDArray[Any]:
-    """The same numbers in half the space where they fit: millions of rows wait in this form for the end of the file."""
-    fits = len(values) and values.min() >= -(1 << 31) and values.max() < 1 << 31
-    return values.astype(np.int32) if fits else values
+def _compact(values: NDArray[Any]) -> NDArray[Any]:
+    """The same numbers in little space: millions of rows wait in this form for the end of the file."""
+    if not len(values):
+        return values
+    low, high = int(values.min()), int(values.max())
+    for width in (np.int8, np.int16, np.int32):
+        if np.iinfo(width).min <= low and high <= np.iinfo(width).max:
+            # Of the same number over and over, one is enough.
+            return np.broadcast_to(width(low), values.shape) if low == high else values.astype(width)
+    return values
+
+
+def _packed(name: str, values: NDArray[Any]) -> NDArray[Any]:
+    """A column as it waits; the starts stay as wide as their sums with durations."""
+    return values if name == "start" else _compact(values)
 
 
 def _numbers(values: list[Any]) -> Int64Array:

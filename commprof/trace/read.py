@@ -12,9 +12,12 @@ from commprof.trace.ahead import Ahead, workers_for
 from commprof.trace.categories import Table
 from commprof.trace.columns import Chunk, Columns, Keep
 from commprof.trace.document import Document
+from commprof.trace.heap import give_back
 from commprof.trace.metadata import Distributed, decide_rank, device_facts, text_or_none
 from commprof.trace.model import FileFacts, ProcessGroup, RankTrace
 from commprof.trace.source import Progress, open_source
+
+_MANY_EVENTS = 100_000
 
 
 def read_rank(
@@ -64,7 +67,10 @@ def read_rank(
             ahead.close()
         if collecting:
             gc.enable()
-    return _rank_trace(path, source.size, document, columns, manifest, source.truncated)
+    rank = _rank_trace(path, source.size, document, columns, manifest, source.truncated)
+    if document.events > _MANY_EVENTS:
+        give_back()
+    return rank
 
 
 def _rank_trace(
