@@ -27,7 +27,7 @@ from commprof.analysis.what_if import FEWEST_STEPS, LARGEST_ERROR, without_slow_
 
 _NOT_REPLAYED = (
     f"The run was not replayed without slow ranks: that needs all ranks on clocks that can be compared, {FEWEST_STEPS} "
-    f"closed steps, and a replay within {LARGEST_ERROR:.0%} of the run."
+    f"closed steps, and a replay whose steps are within {LARGEST_ERROR:.0%} of the time of the run."
 )
 
 
