@@ -22,6 +22,7 @@ _INCOMPLETE_SHARE = 0.01
 
 NO_DEVICE_WORK = "no device work"
 NO_MAIN_COMPUTE = "no main compute"
+NO_LENGTH = "timestamps out of order"
 UNMARKED = "window"
 
 
@@ -106,10 +107,13 @@ def find_windows(work: Work, marks: Marks) -> Windows:
         if index in first:
             end, is_open = _end_of(index, first, last, len(marks.names))
             windows.append(Window(name, index, first[index], max(end, first[index]), is_open))
+    # Only timestamps out of order make a window that holds no time; a step of 0 ns would say nothing.
+    windows = [window for window in windows if window.end > window.start] or windows
+    kept = {window.mark for window in windows}
     without = [
-        (name, NO_MAIN_COMPUTE if index in last else NO_DEVICE_WORK)
+        (name, NO_LENGTH if index in first else NO_MAIN_COMPUTE if index in last else NO_DEVICE_WORK)
         for index, name in enumerate(marks.names)
-        if index not in first
+        if index not in kept
     ]
     return Windows("launch", windows, without, stream)
 

@@ -403,3 +403,19 @@ def test_c094_kernels_without_a_launch_stay_in_the_busy_time(run_analyze: Analyz
     coverage = run.report["coverage"]
     assert (coverage["device_events"], coverage["linked_device_events"]) == (100, 60)
     assert "60 of 100 kernels linked" in run.everything
+
+
+def test_steps_whose_timestamps_contradict_each_other_have_no_length_of_nothing(
+    run_analyze: Analyze, tmp_path: Path
+) -> None:
+    trace = Trace()
+    for number, start in enumerate((100, 100, 2100)):  # the second is a millisecond early
+        t = 1000 * number
+        trace.step(number, t, t + 1000)
+        trace.gemm(start, start + 500, launch=t + 10)
+
+    run = run_analyze(trace.write(tmp_path / "rank0.json"))
+
+    (row,) = run.report["ranks"]
+    assert row["steps_without_window"] == [{"name": "ProfilerStep#0", "reason": "timestamps out of order"}]
+    assert bounds(run) == [("ProfilerStep#1", 0, 2000), ("ProfilerStep#2", 2000, 2500)]

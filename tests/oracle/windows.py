@@ -90,5 +90,8 @@ def _by_launch(rank: Rank, steps: list[Step]) -> Windows:
         else:  # the next step has no window: own work, at most where the next window starts
             own = max(work.end for work in rank.work if launched_in(work, steps[number]))
             end = min([own, *(begins[other] for other in later[:1])])
+        if end == begin:
+            without[steps[number].name] = "timestamps out of order"
+            continue
         found.append(Window(steps[number].name, begin, end, open=last))
     return Windows("launch", found, without)

@@ -184,4 +184,5 @@ def _bar_title(report: Json, charged: bool) -> str:
     what = f"optimizer step of {period} micro-steps" if period else "step"
     if high == 1:
         return f"Where the {what} goes: {where}"
-    return f"Where an average {what} goes: {where}{';' if charged and ranks > 1 else ','} {low if low == high else f'{low} to {high}'} steps"
+    counted = f"{low} steps" if low == high else f"{low} to {high} steps"
+    return f"Where an average {what} goes: {where}{';' if charged and ranks > 1 else ','} {counted}"
