@@ -84,6 +84,9 @@ def report_on(
     The HTML goes to ``html``, without one to ``reports`` under the name of the input. Raises errors of
     :mod:`commprof.errors`; where the trace holds device work the reports are written first.
     """
+    from commprof.trace.workers import begin_early
+
+    begin_early(paths, jobs)
     from commprof.analysis.run import analyze as measure
     from commprof.diagnosis.diagnose import diagnose
     from commprof.report.limits import check_rows

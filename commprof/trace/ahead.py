@@ -8,7 +8,6 @@ read in this process the careful way. So the result is the same as without help,
 from __future__ import annotations
 
 import multiprocessing
-import os
 from collections import deque
 from collections.abc import Generator, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
@@ -20,13 +19,10 @@ from commprof.errors import WorkerDied
 from commprof.trace.batch import Batch, clean_batch
 from commprof.trace.columns import Chunk, Columns
 from commprof.trace.document import last_boundary
+from commprof.trace.workers import summon, take_begun
 
 if TYPE_CHECKING:
     from commprof.trace.document import Document, Lookahead
-
-PAYS_PACKED_BYTES = 6 << 20
-PAYS_PLAIN_BYTES = 64 << 20
-"""Below these sizes a file is read before another process has started."""
 
 _WAITING_PER_WORKER = 2
 _GAP = b" \t\r\n,"
@@ -40,16 +36,6 @@ def decode_segment(text: bytes) -> Chunk | None:
     columns = Columns()
     columns.add(batch)
     return columns.chunk(len(batch.events))
-
-
-def _arrive() -> None:
-    """What a process is given first: to start and to import what it works with."""
-
-
-def workers_for(size: int, packed: bool) -> int:
-    """How many other processes to read a file of that size with."""
-    pays = PAYS_PACKED_BYTES if packed else PAYS_PLAIN_BYTES
-    return min((os.cpu_count() or 1) - 1, 3) if size >= pays else 0
 
 
 @dataclass(slots=True)
@@ -69,11 +55,11 @@ class Ahead:
     """Reads the middle of one document with the help of other processes."""
 
     def __init__(self, workers: int) -> None:
-        context = multiprocessing.get_context("spawn")
-        self._pool = ProcessPoolExecutor(workers, mp_context=context)
-        # They start while the beginning of the file is read.
-        for _ in range(workers):
-            self._pool.submit(_arrive)
+        begun = take_begun()
+        if begun is None:
+            begun = ProcessPoolExecutor(workers, mp_context=multiprocessing.get_context("spawn"))
+            summon(begun, workers)
+        self._pool = begun
         self._most_waiting = workers * _WAITING_PER_WORKER
         self._pending: deque[_Segment] = deque()
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from commprof.errors import CommprofError, InputRefused, NotATrace
 from commprof.manifest import Manifest
-from commprof.trace.ahead import Ahead, workers_for
+from commprof.trace.ahead import Ahead
 from commprof.trace.categories import Table
 from commprof.trace.columns import Chunk, Columns, Keep
 from commprof.trace.document import Document
@@ -16,6 +16,7 @@ from commprof.trace.heap import give_back
 from commprof.trace.metadata import Distributed, decide_rank, device_facts, text_or_none
 from commprof.trace.model import FileFacts, ProcessGroup, RankTrace
 from commprof.trace.source import Progress, open_source
+from commprof.trace.workers import workers_for
 
 _MANY_EVENTS = 100_000
 
