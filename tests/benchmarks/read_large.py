@@ -71,6 +71,25 @@ analysis.get_temporal_breakdown(visualize=False)
 """
 
 
+ITEMS = """
+- `Decoder.decode`: JSON to one small object per event, the floor of this reader; flows and other unused events are
+  a third of the file and cost their skipping.
+- `read_rank` itself: freeing those objects again, batch by batch.
+- `KeyCount`, `quote_then_colon`, `_expected`: no event may hold a key twice, which a decoder would not say; counted
+  in the bytes of a batch and compared with what its events must hold.
+- `has_huge_number`, `digit_then_e`: numbers beyond a double, searched in the same way.
+- `Columns.add`, `_append`, `_times`, `integers`, `encode` and their list comprehensions: one attribute of all events
+  of a table after the other into an array; operators that no analysis asks for are let go at the end only, when it
+  is known that the trace has a device.
+- `Batch.complete`: which events are complete ones, the first look at each.
+- `join`, `decompress`: gunzip and two copies of the text, one to cut it between events, one to close the array.
+- `_parents` in `ranges` and `links`: which range lies in which, the one loop over kept operators that is left.
+- `searchsorted`, `argsort`, `union`: unions of intervals of all kernels, the split, exposure and idle time.
+
+With a second core another process decodes half of the text; the analysis of the rank, the diagnosis and the writing of
+the reports then follow in one process, and so does the start: Python, NumPy and the command line."""
+
+
 @dataclass
 class Measured:
     """One whole process: wall seconds, CPU seconds, peak memory of all its processes together in MB."""
@@ -269,7 +288,7 @@ def _record(figures: dict[str, Measured], where: str) -> str:
             f"| commprof / traceinsight, peak memory | {ours.memory / hta.memory:.2f} | at most 0.33 |",
         ]
     lines += ["", "Where the time of one process goes (profiled, so Python functions weigh more than they do):", ""]
-    return "\n".join([*lines, "```text", where, "```", ""])
+    return "\n".join([*lines, "```text", where, "```", ITEMS, ""])
 
 
 if __name__ == "__main__":
