@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from commprof.report.charts.accounting import left_out
+from commprof.report.charts.findings import step_ranges
 from commprof.report.summary import findings_title
 
 
@@ -37,3 +38,11 @@ def test_what_is_not_shown_is_counted() -> None:
         "and 1 more in the report, 1 that is small or uncertain, 252 ms that no finding explains"
     )
     assert left_out(report(2, [("high", 9)], 0), 1, "below") is None
+
+
+def test_numbered_steps_in_a_row_are_one_range() -> None:
+    names = [f"ProfilerStep#{number}" for number in (3, 4, 5, 7, 10)]
+
+    assert step_ranges(names) == "ProfilerStep#3–5, ProfilerStep#7, ProfilerStep#10"
+    assert step_ranges(["window"]) == "window"
+    assert step_ranges(["a007", "a008", "b1", "c2"]) == "a007, a008, b1, c2"

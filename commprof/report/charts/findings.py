@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from commprof.report.causes import EXPOSED, IDLE, LATE, Word
-from commprof.report.charts.wording import Json, clean, rank_ranges, share_of
+from commprof.report.charts.wording import STEP, Json, clean, rank_ranges, share_of
 from commprof.units import format_bytes, format_gbps, format_ns
 
 MOST_FINDINGS = 20
@@ -61,7 +61,7 @@ def _finding(row: Json, number: int, base: str, present: set[str], groups: dict[
         "charged": format_ns(row["charged_ns"]),
         "recoverable": None if row["recoverable_ns"] is None else format_ns(row["recoverable_ns"]),
         "share": share_of(row["share_of_step"], base),
-        "where": _where(row),
+        "where": _where(row, base),
         "cause": _cause(row.get("cause")),
         "evidence": [
             {"what": clean(item["what"], 200), "value": with_unit(item["value"], item.get("unit"), base)}
@@ -74,12 +74,13 @@ def _finding(row: Json, number: int, base: str, present: set[str], groups: dict[
     }
 
 
-def _where(row: Json) -> str:
+def _where(row: Json, base: str) -> str:
     where = [f"{'rank' if len(row['ranks']) == 1 else 'ranks'} {rank_ranges(row['ranks'])}"] if row["ranks"] else []
     if row["steps"]:
         where.append(step_ranges(row["steps"]))
     if row.get("calls"):
-        where.append(f"{row['calls']:,} {'call' if row['calls'] == 1 else 'calls'}")
+        per = " per step" if base == STEP else ""
+        where.append(f"{row['calls']:,} {'call' if row['calls'] == 1 else 'calls'}{per}")
     return clean("; ".join(where), 400)
 
 
