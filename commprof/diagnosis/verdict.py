@@ -35,7 +35,7 @@ def verdict_of(analysis: Analysis, lost: Lost, thresholds: Thresholds = DEFAULTS
         blind or summary_of(analysis, totals, lost, bottleneck, communicates) + doubt,
         totals.share(totals.exposed_comm),
         recoverable,
-        gain_of(analysis, totals) if communicates else None,
+        gain_of(analysis, totals) if communicates and totals.blocking else None,
         where_of(analysis) if communicates else None,
         "low" if doubt or blind else "measured",
     )

@@ -17,6 +17,8 @@ Json = dict[str, Any]
 
 MOST_FINDINGS = 3
 MOST_CAUSES = 4
+_TELLING = 1.0
+"""Percent of the longest cause below which another is not worth a line."""
 MOST_LATE = 2
 MOST_ALIKE = 2
 
@@ -124,11 +126,11 @@ def findings_title(report: Json) -> str:
 
 
 def causes(report: Json, most: int = MOST_CAUSES) -> list[Json]:
-    """Why communication is exposed, as means per rank: rows of the cause table that have any time."""
+    """Why communication is exposed, as means per rank: rows of the cause table that have time worth a line."""
     found = exposure(report, time_base(report))
     tables = found["tables"] if found else []
     rows: list[Json] = next((table["rows"] for table in tables if table["by"] == "cause"), [])
-    return [row for row in rows if row["exposed_width"] > 0][:most]
+    return [row for row in rows if row["exposed_width"] >= _TELLING][:most]
 
 
 def late(report: Json, most: int = MOST_LATE) -> list[Json]:
