@@ -164,7 +164,7 @@ def record(results: dict[int, Outcome]) -> str:
     lines = [
         "# Stragglers against the simulator's truth",
         "",
-        f"Remade by `python -m tests.benchmarks.synth_stragglers --scenarios {total}`.",
+        f"Remade by `python -m tests.benchmarks.synth_stragglers --first {min(results)} --scenarios {total}`.",
         "",
         f"{total} random runs of the real model over {len(PROGRAM_NAMES)} programs and three regimes, {STEPS} steps "
         "each; two of three with a fault that makes one rank, one host or one rank after the other late. Right: that "
