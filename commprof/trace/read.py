@@ -19,6 +19,7 @@ from commprof.trace.source import Progress, open_source
 from commprof.trace.workers import workers_for
 
 _MANY_EVENTS = 100_000
+_PARTS_BETWEEN = 64
 
 
 def read_rank(
@@ -46,11 +47,13 @@ def read_rank(
     collecting = gc.isenabled()
     gc.disable()
     try:
-        for part in document.batches(source.blocks(), ahead):
+        for count, part in enumerate(document.batches(source.blocks(), ahead), start=1):
             if isinstance(part, Chunk):
                 columns.merge(part)
             else:
                 columns.add(part)
+            if count % _PARTS_BETWEEN == 0:
+                give_back()
         if keep is not None:
             columns.prune(keep)
     except NotATrace:
