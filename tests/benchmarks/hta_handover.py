@@ -162,26 +162,43 @@ def _told(path: Any) -> str:
     return "not read" if path is None else str(path)
 
 
+def ask(folder: Path, kept: Path | None) -> dict[str, Any] | None:
+    """The answer for one folder, from a process of its own or as it was kept."""
+    if kept is not None and kept.exists():
+        known: dict[str, Any] = json.loads(kept.read_text(encoding="utf-8"))
+        return known
+    command = [sys.executable, "-m", "tests.benchmarks.hta_handover", "--one", str(folder)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if "ANSWER" not in done.stdout:
+        print(folder.name, done.stderr.strip().splitlines()[-1:])
+        return None
+    text = done.stdout.rsplit("ANSWER", 1)[1]
+    if kept is not None:
+        kept.write_text(text, encoding="utf-8")
+    answer: dict[str, Any] = json.loads(text)
+    return answer
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--traces", type=Path)
+    parser.add_argument("--keep", type=Path, help="folder for answers; those that are there are not made again")
     parser.add_argument("--one", type=Path, help="answer for one folder, as JSON on the last line")
     options = parser.parse_args()
     if options.one:
         print("ANSWER" + json.dumps(examine(options.one)))
         return 0
-    answers = {}
-    for folder in sorted(path for path in options.traces.iterdir() if any(path.glob("*.pt.trace.json.gz"))
-                         or any(path.glob("*rank*.json.gz")) or any(path.glob("df_*.json.gz"))):  # fmt: skip
-        command = [sys.executable, "-m", "tests.benchmarks.hta_handover", "--one", str(folder)]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        if "ANSWER" not in done.stdout:
-            print(folder.name, done.stderr.strip().splitlines()[-1:])
-            continue
-        answers[folder.name] = json.loads(done.stdout.rsplit("ANSWER", 1)[1])
-        print(folder.name, "done", flush=True)
+    if options.keep:
+        options.keep.mkdir(parents=True, exist_ok=True)
+    patterns = ("*.pt.trace.json.gz", "*rank*.json.gz", "df_*.json.gz")
+    folders = sorted(path for path in options.traces.iterdir() if any(any(path.glob(one)) for one in patterns))
+    answers = {
+        folder.name: answer
+        for folder in folders
+        if (answer := ask(folder, options.keep / f"{folder.name}.json" if options.keep else None)) is not None
+    }
     RECORD.write_text(record(answers), encoding="utf-8")
-    return 0
+    return 0 if len(answers) == len(folders) else 1
 
 
 if __name__ == "__main__":
