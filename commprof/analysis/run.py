@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, replace
 
@@ -20,6 +19,7 @@ from commprof.manifest import Manifest
 from commprof.trace.classify import compile_patterns
 from commprof.trace.discover import Candidate, find_candidates, manifests_without_trace
 from commprof.trace.read import read_rank
+from commprof.trace.workers import open_pool
 from commprof.units import format_ns
 
 _POOL_PAYS_BYTES = 24 << 20
@@ -174,7 +174,7 @@ def _outcomes(work: list[Job], jobs: int | None, progress: Progress | None) -> I
         return
     import multiprocessing
 
-    with ProcessPoolExecutor(workers, mp_context=multiprocessing.get_context("spawn")) as pool:
+    with open_pool(workers) as pool:
         try:
             for job, outcome in zip(work, pool.map(_run, work), strict=True):
                 if progress is not None:

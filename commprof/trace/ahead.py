@@ -10,7 +10,7 @@ from __future__ import annotations
 import multiprocessing
 from collections import deque
 from collections.abc import Generator, Iterator
-from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures import Future
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -19,7 +19,7 @@ from commprof.errors import WorkerDied
 from commprof.trace.batch import Batch, clean_batch
 from commprof.trace.columns import Chunk, Columns
 from commprof.trace.document import last_boundary
-from commprof.trace.workers import summon, take_begun
+from commprof.trace.workers import open_pool, summon, take_begun
 
 if TYPE_CHECKING:
     from commprof.trace.document import Document, Lookahead
@@ -57,7 +57,7 @@ class Ahead:
     def __init__(self, workers: int) -> None:
         begun = take_begun()
         if begun is None:
-            begun = ProcessPoolExecutor(workers, mp_context=multiprocessing.get_context("spawn"))
+            begun = open_pool(workers)
             summon(begun, workers)
         self._pool = begun
         self._most_waiting = workers * _WAITING_PER_WORKER

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import os
 import stat
+import sys
 from concurrent.futures import ProcessPoolExecutor
+from multiprocessing.context import SpawnContext, SpawnProcess
+from types import ModuleType
 
 PAYS_PACKED_BYTES = 6 << 20
 PAYS_PLAIN_BYTES = 64 << 20
@@ -12,6 +15,27 @@ PAYS_PLAIN_BYTES = 64 << 20
 
 _PACKED = (b"\x1f\x8b", b"\x28\xb5", b"PK")
 _begun: list[ProcessPoolExecutor] = []
+
+
+class _Process(SpawnProcess):
+    """A process that does not run the user's script again: one without ``if __name__ == "__main__"`` would not end."""
+
+    def start(self) -> None:
+        main = sys.modules["__main__"]
+        sys.modules["__main__"] = ModuleType("__main__")
+        try:
+            super().start()
+        finally:
+            sys.modules["__main__"] = main
+
+
+class _Context(SpawnContext):
+    Process = _Process
+
+
+def open_pool(workers: int) -> ProcessPoolExecutor:
+    """A pool of processes that begin empty; what is sent to them has to be importable, so nothing of a script."""
+    return ProcessPoolExecutor(workers, mp_context=_Context())
 
 
 def workers_for(size: int, packed: bool) -> int:
@@ -33,9 +57,7 @@ def begin_early(paths: list[str], jobs: int | None) -> None:
     except OSError:  # whoever reads the input says what is wrong with it
         return
     if workers:
-        import multiprocessing
-
-        pool = ProcessPoolExecutor(workers, mp_context=multiprocessing.get_context("spawn"))
+        pool = open_pool(workers)
         summon(pool, workers)
         _begun.append(pool)
 

@@ -113,7 +113,7 @@ class _Inline:
 def inline_helpers(count: int = 2) -> Iterator[None]:
     """Any file is read with the help of ``count`` other processes, which are this one."""
     with (
-        mock.patch.object(commprof.trace.ahead, "ProcessPoolExecutor", _Inline),
+        mock.patch.object(commprof.trace.ahead, "open_pool", _Inline),
         mock.patch.object(commprof.trace.read, "workers_for", return_value=count),
     ):
         yield

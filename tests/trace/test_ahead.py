@@ -24,7 +24,7 @@ from tests.builders.kineto import Trace
 class Inline:
     """A pool that works at once and in this process."""
 
-    def __init__(self, workers: int, mp_context: object = None) -> None:
+    def __init__(self, workers: int) -> None:
         self.submitted = 0
 
     def submit(self, work: Callable[..., Any], *arguments: Any) -> Future[Any]:
@@ -75,7 +75,7 @@ def facts(read: Callable[[], RankTrace]) -> Any:
 def test_damaged_files_read_the_same_alone_and_with_help(
     seed: int, small_blocks: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(ahead, "ProcessPoolExecutor", Inline)
+    monkeypatch.setattr(ahead, "open_pool", Inline)
     choose = random.Random(seed)
     data = bytearray(long_trace().write(tmp_path / "whole.json").read_bytes())
     for _ in range(choose.randrange(4)):
