@@ -61,7 +61,7 @@ def mean_lines(report: Json) -> list[Line]:
         Line(of_what(report).removesuffix(" time"), duration, None, ""),
         line("compute", "compute_ns"),
         Line("communication", mean["comm_ns"], None, ""),
-        *(parts if mean["comm_ns"] else ()),
+        *(parts if mean["comm_ns"] else parts[:1]),
         line("exposed copies", "exposed_copy_ns"),
         line("idle", "idle_ns"),
     ]

@@ -9,6 +9,7 @@ import numpy as np
 
 from commprof.diagnosis.catalogue import REST
 from commprof.diagnosis.findings.case import Case, Claim, ranks_of, steps_of, whole
+from commprof.diagnosis.findings.reductions import of_gradients, tail_of
 from commprof.diagnosis.ground import Ground, Mask
 from commprof.diagnosis.model import Evidence
 from commprof.trace.operations import OPERATIONS
@@ -116,7 +117,7 @@ def _exposed(ground: Ground, rows: Mask, title: str, advice: str, cause: str) ->
         mine = rows & (ground.exposed.operation == operation)
         shares[OPERATIONS[operation].replace("_", "-")] = int(ground.exposed.rest[mine].sum())
     return Case(
-        REST,
+        _id_of(ground, rows, cause),
         title,
         whole(ground, rows),
         (advice,),
@@ -127,6 +128,13 @@ def _exposed(ground: Ground, rows: Mask, title: str, advice: str, cause: str) ->
         cause=cause, ranks=ranks_of(ground, rows), steps=steps_of(ground, rows), group_id=ground.one_group(rows),
         calls=ground.calls_in(rows), confidence="bound", structural=cause == "structural",
     )  # fmt: skip
+
+
+def _id_of(ground: Ground, rows: Mask, cause: str) -> str:
+    """A reduction that ends a step is a tail by its place alone, even where nothing tells why it is exposed."""
+    gradients, _ = of_gradients(ground)
+    tail = tail_of(ground, gradients)
+    return "ddp-tail-bucket" if cause == "unknown" and not (rows & ~tail).any() else REST
 
 
 def missing_data(ground: Ground) -> str:
