@@ -160,14 +160,7 @@ def ddp_tail_bucket(ground: Ground) -> Iterator[Case]:
         if min(tails, default=1) > 1
         else f"The last gradient bucket{number} is reduced after the backward pass has ended",
         whole(ground, rows),
-        (
-            *told,
-            f"Make the last bucket smaller: lower {CAP} (more messages), or give the parameters that are ready "
-            "last a "
-            "bucket of their own; overlap it with the optimizer (step-in-backward) where the optimizer allows.",
-            "Send fewer bytes: bf16_compress_hook or gradient compression (accuracy), larger micro-batches with "
-            "accumulation.",
-        ),
+        _against_tail(min(tails, default=1) > 1, told),
         (
             *((Evidence("number of the last bucket", numbers[0], ""),) if numbers else ()),
             *((Evidence("bytes of the last bucket", max(sizes), "bytes"),) if sizes and max(sizes) >= 0 else ()),
@@ -177,6 +170,28 @@ def ddp_tail_bucket(ground: Ground) -> Iterator[Case]:
         cause="tail", ranks=ranks_of(ground, rows), steps=steps_of(ground, rows),
         group_id=ground.one_group(rows), calls=ground.calls_in(rows), structural=True,
     )  # fmt: skip
+
+
+def _against_tail(several: bool, told: tuple[str, ...]) -> tuple[str, ...]:
+    """What shortens the tail: where several buckets are left, the size of the last one alone decides little."""
+    smaller = (
+        f"Make the last bucket smaller: lower {CAP} (more messages), or give the parameters that are ready last a "
+        "bucket of their own; overlap it with the optimizer (step-in-backward) where the optimizer allows."
+    )
+    if not several:
+        return (
+            *told,
+            smaller,
+            "Send fewer bytes: bf16_compress_hook or gradient compression (accuracy), larger micro-batches with "
+            "accumulation.",
+        )
+    return (
+        "Send fewer bytes: bf16_compress_hook or gradient compression (accuracy); several buckets are left: the "
+        "size of the last one decides little.",
+        "Compute more per reduction: larger micro-batches (memory), or several of them under no_sync() (larger batch).",
+        *told,
+        smaller,
+    )
 
 
 def _may_be_anything(ground: Ground, found: list[Reductions]) -> bool:

@@ -8,6 +8,8 @@ from commprof.diagnosis.findings.case import Case, Claim, hideable, idle_of, ran
 from commprof.diagnosis.ground import Ground, Mask
 from commprof.diagnosis.model import Evidence
 
+PACKING = "beside it only kernels that pack and unpack, per step"
+
 
 def _gathers(ground: Ground) -> Mask:
     """All-gathers of parameters, as far as purpose and role tell."""
@@ -24,7 +26,11 @@ def _of_units(ground: Ground) -> Mask:
 def _case(
     ground: Ground, identity: str, title: str, rows: Mask, advice: tuple[str, ...], cause: str, *, hides: bool = False
 ) -> Iterator[Case]:
-    """A case of the exposed time of these rows; ``hides``: following the advice puts their calls behind compute."""
+    """A case of the exposed time of these rows; ``hides``: following the advice puts their calls behind compute.
+
+    What only packing and unpacking hides would then go behind compute as well. It lies inside compute, so that it is
+    stated beside what comes back.
+    """
     if not rows.any() or not ground.exposed.rest[rows].any():
         return
     evidence = [
@@ -34,6 +40,9 @@ def _case(
     sizes = ground.column("size_bytes", rows)
     if (sizes >= 0).any():
         evidence.append(Evidence("largest message", int(sizes.max()), "bytes"))
+    packing = sum(step.total("overlap_comm_copies") for step in ground.steps) // len(ground.steps)
+    if hides and packing:
+        evidence.append(Evidence(PACKING, packing, "ns"))
     modules = _modules(ground, rows)
     if modules:
         evidence.append(Evidence("most exposed module", modules[0], ""))

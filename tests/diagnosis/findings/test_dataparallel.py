@@ -40,6 +40,20 @@ def test_c137_the_last_of_four_buckets_is_the_tail(judge: Judge) -> None:
     assert judged.named == ["ddp-tail-bucket"]
 
 
+@pytest.mark.parametrize(("late", "first"), [(1, "Make the last bucket smaller"), (2, "Send fewer bytes")])
+def test_c137_with_several_buckets_left_the_size_of_the_last_one_is_not_the_first_advice(
+    late: int, first: str, judge: Judge
+) -> None:
+    trace = step_of(10_000, 8_000)
+    reduce(trace, 4_000, 6_000, 6_000_000)
+    for index in range(late):
+        reduce(trace, 7_900 + 900 * index, 8_800 + 900 * index, 6_000_001 + index)
+
+    judged = judge(trace)
+
+    assert judged.by_id["ddp-tail-bucket"]["advice"][0].startswith(first)
+
+
 def test_c138_reductions_that_start_only_after_backward(judge: Judge) -> None:
     trace = step_of(10_000, 7_000)
     for index in range(3):

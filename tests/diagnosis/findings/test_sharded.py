@@ -22,6 +22,18 @@ def test_c147_a_gather_without_prefetch(judge: Judge) -> None:
     assert "fsdp-late-launch" not in judged.by_id
 
 
+def test_what_only_packing_hides_of_a_gather_is_stated_and_not_promised(judge: Judge) -> None:
+    trace = layer_then_gather(50, 1000, 1200)
+    packs = "void at::native::(anonymous namespace)::chunk_cat_cuda_kernel<float, c10::BFloat16>(float**)"
+    trace.kernel(packs, 1000, 1060, stream=22, launch=60)
+
+    judged = judge(trace)
+
+    # Of the 200 µs the packing of gradients runs beside 60: prefetched, both would run beside the layer.
+    assert judged.by_id["fsdp-no-prefetch"]["recoverable_ns"] == 140_000
+    assert judged.evidence("fsdp-no-prefetch")["beside it only kernels that pack and unpack, per step"] == 60_000
+
+
 def test_c148_a_gather_that_the_cpu_launched_late(judge: Judge) -> None:
     judged = judge(layer_then_gather(1005, 1010, 1210))
 
