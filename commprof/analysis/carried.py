@@ -41,7 +41,7 @@ def carried_waits(
     # What a rank waits in the end: by itself, or because of another one, whose calls are those to blame.
     origin = np.tile(np.arange(ranks)[:, None], (1, steps))
     carried = np.zeros((ranks, steps))
-    for source, sink, before, wait in _first_messages(found, step, bubble):
+    for source, sink, before, wait in along_pipelines(_first_messages(found, step, bubble)):
         more = min(held[source, before] - held[sink, before], wait)
         if more > 0:
             origin[sink, before] = origin[source, before]
@@ -54,9 +54,22 @@ def carried_waits(
     return out
 
 
+def along_pipelines(messages: list[tuple[int, int, int, float]]) -> list[tuple[int, int, int, float]]:
+    """The same, each after the one that its sender began the step with: later stages wait longer and so begin first."""
+    by_sink = {(sink, before): (source, sink, before, wait) for source, sink, before, wait in messages}
+    out: dict[tuple[int, int], tuple[int, int, int, float]] = {}
+    for key in by_sink:
+        way: list[tuple[int, int]] = []
+        while key in by_sink and key not in out and key not in way:
+            way.append(key)
+            key = (by_sink[key][0], key[1])
+        out.update((one, by_sink[one]) for one in reversed(way))
+    return list(out.values())
+
+
 def _first_messages(found: Matching, step: Int64Array, bubble: Int64Array) -> list[tuple[int, int, int, float]]:
-    """Of every rank and step but the first the message that it receives before all others, in order of time: index of
-    the sender and of the receiver, the step before, and the wait for it."""
+    """Of every rank and step but the first the message that it receives before all others: index of the sender and of
+    the receiver, the step before, and the wait for it."""
     calls = found.calls
     place = np.argsort(calls.numbers)
     sorted_numbers = calls.numbers[place]
@@ -69,7 +82,7 @@ def _first_messages(found: Matching, step: Int64Array, bubble: Int64Array) -> li
     fresh = np.ones(len(order), np.bool_)
     fresh[1:] = (np.diff(calls.rank[row[order]]) != 0) | (np.diff(step[row[order]]) != 0)
     first = order[fresh]
-    first = np.sort(first[receives[first] & (step[row[first]] > 0)])
+    first = first[receives[first] & (step[row[first]] > 0)]
     source = np.minimum(np.searchsorted(sorted_numbers, found.source[match[first]]), len(place) - 1)
     known = sorted_numbers[source] == found.source[match[first]]
     return [

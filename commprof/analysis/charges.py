@@ -17,6 +17,7 @@ from commprof.analysis.carried import carried_waits
 from commprof.analysis.clocks import Clocks
 from commprof.analysis.decided import LateRows, decided
 from commprof.analysis.displaced import displaced_transfers
+from commprof.analysis.held_sources import blame_sinks, held_by_sinks, held_pieces
 from commprof.analysis.lateness import (
     INHERITED,
     REASONS,
@@ -63,8 +64,10 @@ def find_charges(
 ) -> Charges:
     """Charges of every rank in every step."""
     calls = found.calls
+    outlasts = held_by_sinks(found, times)
+    held, times = held_pieces(analysis, found, outlasts), blame_sinks(found, times, outlasts)
     late = decided(analysis, found, times, clocks)
-    exposed = exposed_waits(analysis, calls)
+    exposed = exposed_waits(analysis, calls, held)
     beyond = _beyond_bubble(analysis, found, exposed, peers)
     waited = beyond + displaced_transfers(analysis, found, late, step, exposed)
     waited[late.row] = 0
@@ -74,7 +77,7 @@ def find_charges(
     charge = total[late.match] * late.share / max(1, len(analysis.ranks) - 1)
     steps = len(calls.step_names) + 1
     where = np.where(step[late.row] < 0, steps - 1, step[late.row])
-    lateness = find_lateness(analysis, found, times, peers, exposed, beyond, late.row, step)
+    lateness = find_lateness(analysis, found, times, peers, exposed, beyond, late.row, step, held)
     direct = np.zeros((len(analysis.ranks), steps))
     np.add.at(direct, (late.rank, where), charge)
     out = Charges(np.empty(0), direct, {}, late, charge, lateness, waited, step)

@@ -8,6 +8,7 @@ in question, both ends at the same place of the program, everything it did for l
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,8 +20,8 @@ from commprof.analysis.lanes import changes
 from commprof.analysis.matching import NO_MATCH, Matching
 from commprof.analysis.model import Analysis
 from commprof.analysis.peers import Peers
-from commprof.analysis.segments import medians_of_others, smallest
-from commprof.analysis.waiting import UNKNOWN, MatchTimes
+from commprof.analysis.segments import medians_of_others
+from commprof.analysis.waiting import MatchTimes
 from commprof.intervals import Int64Array
 
 Float64Array = NDArray[np.float64]
@@ -71,27 +72,23 @@ class Lateness:
 
 def find_lateness(
     analysis: Analysis, found: Matching, times: MatchTimes, peers: Peers, exposed: Int64Array, beyond: Int64Array,
-    row: Int64Array, step: Int64Array,
+    row: Int64Array, step: Int64Array, held: Sequence[Int64Array],
 ) -> Lateness:  # fmt: skip
     """Divide the lateness of the late rows ``row`` over their reasons.
 
-    ``step`` is the step of each row.
+    ``step`` is the step of each row, ``held`` of each rank the part of its pieces of exposed time in which it waited
+    for a sink.
     """
     chain = _chains(analysis, found)
     done = np.concatenate([rank.behaviour.done for rank in analysis.ranks if rank.behaviour is not None], axis=1)
     group = _compared_with(found, peers)
     lateness = _how_late(found, times, beyond)
     since = _in_step_before(analysis, found, done[COMPUTE], chain, group, lateness, exposed)
-    waits = _Waits(analysis, found, exposed, peers, chain, since)
+    waiting = [rank.causes.wait + more for rank, more in zip(analysis.ranks, held, strict=True)]
+    waits = _Waits(analysis, found, exposed, peers, chain, since, waiting)
     # Communication with the same ranks is no reason to be late to them, and waiting for others is theirs.
-    of_others = _held_by_sinks(found, times, exposed_times(analysis))
     anywhere = np.full(len(since), -1)
-    done[COMM] -= (
-        _chain_sum(_blocking_time(analysis, found, waiting=False), chain, found, anywhere)
-        + waits.until
-        + _chain_sum(of_others, found.calls.rank, found, anywhere)
-        - _chain_sum(of_others, chain, found, anywhere)
-    )
+    done[COMM] -= _chain_sum(_blocking_time(analysis, found), chain, found, anywhere) + waits.until
     more = np.zeros((len(row), len(REASONS)))
     ahead = np.stack([activity - medians_of_others(activity, group)[0] for activity in done])
     more[:, :INHERITED] = np.maximum(ahead[:, row] - np.where(since[row] >= 0, ahead[:, since[row]], 0), 0).T
@@ -114,44 +111,28 @@ def find_lateness(
     )  # fmt: skip
 
 
-def exposed_waits(analysis: Analysis, calls: AllCalls) -> Int64Array:
-    """Exposed waiting of every row, 0 where it is not known; what waits inside a fused kernel computes nothing."""
-    parts = [
-        np.maximum(np.where(rank.calls.fused, waits.wait, waits.exposed_wait), 0)
-        for rank, waits in zip(analysis.ranks, analysis.waiting, strict=True)
-    ]
+def exposed_waits(analysis: Analysis, calls: AllCalls, held: Sequence[Int64Array]) -> Int64Array:
+    """Exposed waiting of every row; what waits inside a fused kernel computes nothing.
+
+    Where it is not known, what the call was ``held`` by its sink (of each rank, by piece of exposed time).
+    """
+    parts = []
+    for rank, waits, more in zip(analysis.ranks, analysis.waiting, held, strict=True):
+        part = np.maximum(np.where(rank.calls.fused, waits.wait, waits.exposed_wait), 0)
+        np.add.at(part, rank.shares.pieces.call, more)
+        parts.append(part)
     return np.concatenate(parts) if parts else np.zeros(len(calls), np.int64)
 
 
-def _blocking_time(analysis: Analysis, found: Matching, waiting: bool) -> Int64Array:
-    """Exposed time of every call that its host did not cause, all of it or the waiting in it."""
+def _blocking_time(analysis: Analysis, found: Matching, waiting: Sequence[Int64Array] | None = None) -> Int64Array:
+    """Exposed time of every call that its host did not cause, all of it or the ``waiting`` in it (of each rank, by
+    piece)."""
     out = np.zeros(len(found.calls), np.int64)
     for index, rank in enumerate(analysis.ranks):
         assert rank.behaviour is not None
         blocking = rank.behaviour.blocking
-        ns = np.minimum(rank.causes.wait, blocking) if waiting else blocking
+        ns = blocking if waiting is None else np.minimum(waiting[index], blocking)
         np.add.at(out, rank.shares.pieces.call + found.calls.first[index], ns)
-    return out
-
-
-def exposed_times(analysis: Analysis) -> Int64Array:
-    """Exposed time of every row."""
-    parts = [rank.shares.exposed for rank in analysis.ranks]
-    return np.concatenate(parts) if parts else np.empty(0, np.int64)
-
-
-def _held_by_sinks(found: Matching, times: MatchTimes, exposed: Int64Array) -> Int64Array:
-    """Exposed time of every row in which a source most likely waited for its sink, where no clock tells.
-
-    Once both have entered, a message lasts as long on either end: what the source lasts longer it had waited.
-    """
-    calls, rows, of_row = found.calls, found.rows, found.of_row
-    out = np.zeros(len(calls), np.int64)
-    shortest = smallest(calls.duration[rows], found.first)[of_row]
-    unknown = times.one_way[of_row] & (times.wait == UNKNOWN)
-    longer = np.where(unknown, calls.duration[rows] - shortest, 0)
-    # The wait comes first, and exposed time is taken to lie in it as far as it is longer than the rest.
-    out[rows] = np.maximum(exposed[rows] - (calls.duration[rows] - longer), 0) * (longer > 0)
     return out
 
 
@@ -287,7 +268,7 @@ class _Waits:
 
     def __init__(
         self, analysis: Analysis, found: Matching, exposed: Int64Array, peers: Peers, chain: Int64Array,
-        since: Int64Array,
+        since: Int64Array, waiting: Sequence[Int64Array],
     ) -> None:  # fmt: skip
         calls = found.calls
         usual, others = medians_of_others(exposed, peers.place)
@@ -298,7 +279,7 @@ class _Waits:
         weights, owners, offset = [], [], 0
         for index, rank in enumerate(analysis.ranks):
             rows, pieces, start = calls.rows_of(index), rank.shares.pieces, rank.calls.start
-            ns = rank.causes.wait
+            ns = waiting[index]
             some = np.flatnonzero(ns > 0)
             some = some[np.argsort(pieces.start[some], kind="stable")]
             call = pieces.call[some] + rows.start
@@ -315,9 +296,7 @@ class _Waits:
             weights.append(weight)
             owners.append(call)
         owner = np.concatenate(owners) if owners else np.empty(0, np.int64)
-        self.until = until - _chain_sum(
-            _blocking_time(analysis, found, waiting=True), chain, found, np.full(len(since), -1)
-        )
+        self.until = until - _chain_sum(_blocking_time(analysis, found, waiting), chain, found, np.full(len(since), -1))
         self.beyond = np.maximum(beyond - _chain_sum(more, chain, found, since), 0.0)
         self.weight = np.concatenate(weights) if weights else np.empty(0)
         self.chain, self.target = chain[owner], found.match[owner]

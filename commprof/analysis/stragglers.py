@@ -63,16 +63,25 @@ class Straggler:
 @dataclass(slots=True, eq=False)
 class Ledger:
     """Own charges by rank and step, ``length`` of each step in ns, names of the steps and their ``places`` among all
-    steps; steps that count only."""
+    steps; steps that count only. A step is ``closed`` if its window has an end: an open one lacks what it costs the
+    next."""
 
     own: Float64Array
     length: Float64Array
     names: list[str]
     places: list[int]
+    closed: NDArray[np.bool_]
 
     def share(self, members: Sequence[int]) -> Float64Array:
         """Own charge of the members together in each step, as a share of the step."""
         return np.asarray(self.own[list(members)].sum(axis=0) / self.length)
+
+    def per_step(self, members: Sequence[int]) -> tuple[float, float]:
+        """Own charge of the members together, and length of a step, both mean over the closed steps if the members
+        cost enough in any of them."""
+        over = self.closed & (self.share(members) >= SHARE_OF_STEP)
+        chosen = self.closed if over.any() else np.ones(len(self.closed), np.bool_)
+        return float(self.own[list(members)].sum(axis=0)[chosen].mean()), float(self.length[chosen].mean())
 
 
 def find_stragglers(
@@ -113,15 +122,19 @@ def find_stragglers(
 def ledger_of(analysis: Analysis, found: Matching, charges: Charges) -> Ledger:
     """Own charges of the steps that count: those with a length, without the first if there are four or more."""
     lengths: dict[str, list[int]] = {}
+    unfinished = set()
     for rank in analysis.ranks:
         for step in rank.devices[0].steps:
             lengths.setdefault(step.name, []).append(step.split.duration)
+            if step.open:
+                unfinished.add(step.name)
     names = found.calls.step_names
     kept = [index for index, name in enumerate(names) if lengths.get(name) and max(lengths[name]) > 0]
     if len(kept) >= _FIRST_STEP_OUT_FROM:
         kept = kept[1:]
     length = np.array([np.mean(lengths[names[index]]) for index in kept])
-    return Ledger(charges.own.sum(axis=2)[:, kept], length, [names[index] for index in kept], kept)
+    closed = np.array([names[index] not in unfinished for index in kept], np.bool_)
+    return Ledger(charges.own.sum(axis=2)[:, kept], length, [names[index] for index in kept], kept, closed)
 
 
 class _Namer:
@@ -197,7 +210,7 @@ class _Namer:
         self, members: Sequence[int], level: Level | None, kind: str, share: Float64Array, cause: Cause
     ) -> Straggler:
         last, matched = self._last(members)
-        charged = float(self.mean[list(members)].sum())
+        charged, step = self.ledger.per_step(members)
         hosts = {self.hosts.get(self.analysis.ranks[index].rank) for index in members}
         steps = tuple(name for name, part in zip(self.ledger.names, share, strict=True) if part >= SHARE_OF_STEP)
         return Straggler(
@@ -206,7 +219,7 @@ class _Namer:
             role=level.name if level is not None and level.kind != "host" else None,
             kind=kind,
             charged_per_step=round(charged),
-            share=charged / self.step,
+            share=charged / step,
             last=last,
             matched=matched,
             cause=cause.name,

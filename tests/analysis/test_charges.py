@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from commprof.analysis.carried import along_pipelines
 from commprof.analysis.run import analyze
 from commprof.synth import write_run
 from commprof.synth.presets import preset
@@ -86,6 +87,68 @@ def test_a_pipeline_in_which_nobody_is_late_carries_nothing(run_analyze: Analyze
     assert run.report["stragglers"] == []
 
 
+def sending(folder: Path, late_us: int) -> Path:
+    """Stage 0 (ranks 0 and 1) sends to stage 1 (ranks 2 and 3), which computes as long before it receives; rank 3
+    computes ``late_us`` longer, and rank 1 stands in its send meanwhile. No collective gives them a common clock."""
+    traces = [Trace(rank=rank, world_size=4) for rank in range(4)]
+    for replica in (0, 1):
+        at = 100
+        for step in range(STEPS):
+            source, sink = replica, replica + 2
+            ready = {source: at + 1000, sink: at + 1000 + (late_us if replica else 0)}
+            end = max(ready.values()) + 20
+            for rank, call, peer in ((source, "send", sink), (sink, "recv", source)):
+                traces[rank].kernel("layer", at, ready[rank], launch=at - 50)
+                traces[rank].collective(
+                    call, ready[rank], end, stream=21, launch=at - 40,
+                    metadata={"group": f"pp{replica}", "description": "PIPELINE_MODEL_PARALLEL_GROUP",
+                              "ranks": [source, sink]},
+                    args={"Dst Rank" if call == "send" else "Src Rank": peer},
+                )  # fmt: skip
+                traces[rank].step(step + 1, at - 60, end - 60)
+            at = end
+    for rank, trace in enumerate(traces):
+        trace.write(folder / f"rank{rank}.json")
+    return folder
+
+
+def test_a_source_that_waits_for_its_sink_charges_it_beyond_the_other_replica(
+    run_analyze: Analyze, tmp_path: Path
+) -> None:
+    """Rank 1 stands 3 ms longer in each send than rank 3 in its receive, and rank 0 in its own: 1 ms per other rank.
+
+    The wait of a source without a common clock stays unknown.
+    """
+    run = run_analyze(sending(tmp_path / "run", 3000))
+
+    charged = {(row["rank"], row["step"]): row["charged_ns"] for row in run.report["waits"]}
+    assert [charged[3, f"ProfilerStep#{step}"] for step in range(2, STEPS + 1)] == [1_000_000] * (STEPS - 1)
+    assert {ns for (rank, _), ns in charged.items() if rank != 3} == {0}
+    (late,) = run.report["stragglers"]
+    assert (late["rank"], late["cause"]) == (3, "slow-device")
+    sends = [row for row in run.report["collectives"] if row["op"] == "send"]
+    assert len(sends) == 2 * STEPS
+    assert {row["wait_ns"] for row in sends} == {None}
+
+
+def test_sources_that_wait_in_all_replicas_charge_nobody(run_analyze: Analyze, tmp_path: Path) -> None:
+    run = run_analyze(sending(tmp_path / "run", 0))
+
+    assert {row["charged_ns"] for row in run.report["waits"]} == {0}
+    assert run.report["stragglers"] == []
+
+
+def test_what_a_pipeline_carries_on_goes_from_stage_to_stage() -> None:
+    """Rank 2 waits for the message of rank 1 from before rank 1 waits for that of rank 0: its source comes first."""
+    later, first = (1, 2, 0, 5.0), (0, 1, 0, 3.0)
+    ring = [(4, 5, 1, 1.0), (5, 4, 1, 1.0)]
+
+    ordered = along_pipelines([later, first, *ring])
+
+    assert ordered[:2] == [first, later]
+    assert sorted(ordered[2:]) == ring
+
+
 JOB = replace(
     preset("large"), tp=2, pp=2, inner=4, layers=4, batch=2, microbatches=4, steps=4, noise_permille=5, real=False
 )  # fmt: skip
@@ -106,7 +169,7 @@ def test_a_slow_device_owns_the_time_that_its_job_loses(slow: int, tmp_path: Pat
 
     (late,) = analysis.stragglers
     assert (late.rank, late.cause, late.kind) == (slow, "slow-device", "persistent")
-    assert 0.78 * lost <= late.charged_per_step <= 1.1 * lost
+    assert 0.9 * lost <= late.charged_per_step <= 1.1 * lost
     assert analysis.charges is not None
     own = analysis.charges.own.sum(axis=2)[:, 1:4].mean(axis=1)
     assert np.delete(own, slow).max() < 0.05 * lost
