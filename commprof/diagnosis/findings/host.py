@@ -8,8 +8,10 @@ from dataclasses import replace
 import numpy as np
 
 from commprof.analysis.host_delays import DELAYS
+from commprof.diagnosis.findings.behind_stages import behind_input
 from commprof.diagnosis.findings.case import Case, Claim, delayed, idle_of, ranks_of, steps_of, whole
 from commprof.diagnosis.findings.reductions import exposed_anyway, gaps, of_gradients
+from commprof.diagnosis.findings.stages_apart import late_hosts
 from commprof.diagnosis.ground import Ground, ReferenceStep
 from commprof.diagnosis.model import Evidence
 from commprof.intervals import Int64Array
@@ -38,21 +40,30 @@ def _operators(ground: Ground, idle: Int64Array) -> list[str]:
 def input_bound(ground: Ground) -> Iterator[Case]:
     """The device idles while the loop waits for its next batch."""
     idle, host = idle_of(ground, "input"), delayed(ground, "input")
-    if idle.any() or host.any():
-        yield Case(
-            "input-bound",
-            "The device waits for input: the loop fetches its next batch meanwhile",
-            Claim(idle=idle, host=np.where(ground.exposed.awaited, 0, host)),
-            (
-                "Give the DataLoader more num_workers and a larger prefetch_factor (host memory), pin_memory=True with "
-                "non_blocking copies, and persistent_workers=True; move decoding off the loop.",
-            ),
-            (
-                Evidence("idle while the loop waits for input", int(idle.sum()) // len(ground.steps), "ns"),
-                Evidence("times per step", _count(ground, "input"), "times"),
-            ),
-            host_back=True, cause="input", ranks=_everybody(ground), steps=_names(ground),
-        )  # fmt: skip
+    behind = behind_input(ground)
+    if not idle.any() and not host.any() and behind is None:
+        return
+    claim = Claim(idle=idle, host=np.where(ground.exposed.awaited, 0, host))
+    evidence = [
+        Evidence("idle while the loop waits for input", int(idle.sum()) // len(ground.steps), "ns"),
+        Evidence("times per step", _count(ground, "input"), "times"),
+    ]
+    if behind is not None:
+        claim.wait, claim.idle = behind.claim.wait, idle + (0 if behind.claim.idle is None else behind.claim.idle)
+        waited = int(behind.ns.sum()) // len(ground.steps)
+        evidence.append(Evidence("waiting in the pipeline for a stage that waits for input", waited, "ns"))
+    yield Case(
+        "input-bound",
+        "The device waits for input: the loop fetches its next batch meanwhile",
+        claim,
+        (
+            "Give the DataLoader more num_workers and a larger prefetch_factor (host memory), pin_memory=True with "
+            "non_blocking copies, and persistent_workers=True; move decoding off the loop.",
+        ),
+        tuple(evidence),
+        host_back=True, cause="input", ranks=tuple(sorted({*_everybody(ground), *(behind.ranks if behind else ())})),
+        steps=_names(ground),
+    )  # fmt: skip
 
 
 def _count(ground: Ground, cause: str) -> float:
@@ -93,13 +104,15 @@ def blocking_wait(ground: Ground) -> Iterator[Case]:
     after, idle = delayed(ground, "after-wait"), idle_of(ground, "after-wait")
     if not rows.any() and not after.any() and not idle.any():
         return
-    claim = _up_to(ground, whole(ground, rows, "rest"), after, idle, BLOCKING)
+    # A call is launched late where the CPU has not caught up with what it did not launch while it waited.
+    late = ground.cause_is("late-launch") & ~ground.purpose_is("activations") & ~ground.role_is("tp", "cp", "pp")
+    claim = _up_to(ground, whole(ground, rows, "rest"), after, idle, BLOCKING, np.where(late, ground.exposed.rest, 0))
     gradients, found = of_gradients(ground)
     reduced = Claim(**{part: np.where(gradients, getattr(claim, part), 0) for part in ("host", "rest")})
     stays = np.minimum(exposed_anyway(ground, found), _total(ground, reduced))
     # Where the CPU decides the step, it is ahead by as long as it waited, whatever the reductions take meanwhile.
-    late = idle_of(ground, "launch", *DELAYS)
-    others = _total(ground, Claim(host=ground.exposed.host, idle=late)) - _total(ground, replace(claim, rest=None))
+    launching = idle_of(ground, "launch", *DELAYS)
+    others = _total(ground, Claim(host=ground.exposed.host, idle=launching)) - _total(ground, replace(claim, rest=None))
     back = _total(ground, claim) - np.maximum(stays - np.maximum(others, 0), 0)
     yield Case(
         "blocking-wait",
@@ -155,14 +168,18 @@ def _total(ground: Ground, claim: Claim) -> Int64Array:
     return total if claim.idle is None else total + ground.per_step(ground.idle.step, claim.idle)
 
 
-def _up_to(ground: Ground, claim: Claim, host: Int64Array, idle: Int64Array, kind: int) -> Claim:
-    """The claim with host-bound time as well, all together no more than the CPU waited in each step."""
+def _up_to(
+    ground: Ground, claim: Claim, host: Int64Array, idle: Int64Array, kind: int, late: Int64Array | None = None
+) -> Claim:
+    """The claim with host-bound time and late calls as well, all together no more than the CPU waited in each step."""
     exposed = ground.exposed
     taken = np.zeros(len(exposed), np.int64) if claim.rest is None else claim.rest
     meanwhile = ground.per_step(exposed.step, taken)
-    after = ground.per_step(exposed.step, host) + ground.per_step(ground.idle.step, idle)
+    late = np.zeros(len(exposed), np.int64) if late is None else late
+    after = ground.per_step(exposed.step, host + late) + ground.per_step(ground.idle.step, idle)
     room = np.maximum(np.array([_waited(step, kind) for step in ground.steps], np.int64) - meanwhile, 0)
     share = np.minimum(room / np.maximum(after, 1), 1.0)
+    claim.rest = taken + (late * share[exposed.step]).astype(np.int64)
     claim.host = (host * share[exposed.step]).astype(np.int64)
     claim.idle = (idle * share[ground.idle.step]).astype(np.int64)
     return claim
@@ -227,6 +244,7 @@ def host_bound(ground: Ground) -> Iterator[Case]:
         (
             Evidence("idle while nothing was enqueued", int(idle.sum()) // len(ground.steps), "ns"),
             Evidence("communication exposed while nothing was enqueued", int(host.sum()) // len(ground.steps), "ns"),
+            *late_hosts(ground),
         ),
         cause="late-launch" if late.any() and not host.any() and not idle.any() else "host-bound",
         recoverable=back, ranks=_everybody(ground), steps=_names(ground),

@@ -6,11 +6,12 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from commprof.analysis.slow_links import OUTLIER, SLOWER, Intermittent, SlowLink
 from commprof.diagnosis.findings.case import Case, Claim, ranks_of, steps_of
 from commprof.diagnosis.findings.shorter import given_back, transfers
-from commprof.diagnosis.findings.straggler import late_by_transfer, late_ranks
+from commprof.diagnosis.findings.straggler import hidden_waits, late_by_transfer, late_ranks
 from commprof.diagnosis.findings.tensor import crossing
 from commprof.diagnosis.ground import P2P, Ground, Mask, ReferenceStep
 from commprof.diagnosis.model import Evidence, Threshold
@@ -36,7 +37,8 @@ def low_bandwidth(ground: Ground) -> Iterator[Case]:
         between = group in crossing(ground.analysis)
         latency = limits.latency_ns if between else limits.inner_latency_ns
         needed = latency + entry.fit.moved[large] / entry.ceiling.low
-        efficiency = float((needed / entry.fit.ns[large]).max())
+        taken, sizes = entry.fit.ns[large], entry.fit.moved[large] / entry.factor
+        efficiency = float((needed / taken).max())
         rows = (ground.exposed.group == group) & (ground.exposed.operation == OPERATIONS.index(operation))
         rows &= ground.exposed.size >= limits.large_message
         if efficiency >= limits.efficiency or not rows.any():
@@ -48,7 +50,7 @@ def low_bandwidth(ground: Ground) -> Iterator[Case]:
             f"Network bound: {what} between hosts reaches {rate}, little for messages of this size"
             if between
             else f"Low bandwidth for messages of this size: {what} reaches {rate}",
-            Claim(rest=given_back(ground, _excess(ground, group, operation, 1 - efficiency, limits.large_message))),
+            Claim(rest=given_back(ground, _excess(ground, group, operation, sizes, 1 - needed / taken))),
             (
                 "Check the path that NCCL chose (NCCL_DEBUG=INFO, NCCL_DEBUG_SUBSYS=GRAPH,TUNING): NVLink or PCIe, "
                 "GPUDirect RDMA, number of adapters and channels (NCCL_IB_HCA, NCCL_MIN_NCHANNELS); run nccl-tests on "
@@ -158,8 +160,10 @@ def _claim(ground: Ground, links: Sequence[Link]) -> tuple[Claim, Mask]:
     mine = np.isin(ground.exposed.match, list(excess))
     members = {rank for row in links for rank in row.ranks}
     late = late_ranks(ground)
-    held = np.isin(late, sorted(late_by_transfer(ground) & members))
-    rest = given_back(ground, _excess_of(ground, excess))
+    holding = late_by_transfer(ground) & members
+    held, own = np.isin(late, sorted(holding)), _excess_of(ground, excess)
+    # What waited behind compute for the ranks that are held up runs later for it, and is exposed then.
+    rest = given_back(ground, lambda step: own(step) + hidden_waits(ground, step, holding))
     others = ground.role_is("pp") & ground.operation_is(*P2P)
     if isinstance(links[0], Intermittent):
         # All ranks of a slow call come late to their next one, so that none of them is named.
@@ -187,17 +191,18 @@ def _held_up(ground: Ground, excess: dict[int, int], rest: Int64Array, rows: Mas
 
 
 def _excess(
-    ground: Ground, group: int, operation: str, share: float, least: int = 0
+    ground: Ground, group: int, operation: str, sizes: NDArray[np.float64], share: NDArray[np.float64]
 ) -> Callable[[ReferenceStep], Int64Array]:
-    """By how much the calls of one operation of a group (an index into the analysis) last too long: a share of their
-    transfers, of messages from ``least`` bytes on."""
+    """By how much the large calls of one operation of a group (an index into the analysis) last too long: ``share`` of
+    their transfer at these sizes (rising), in proportion between them."""
 
     def of_step(step: ReferenceStep) -> Int64Array:
         calls = step.rank.calls
         groups = np.array([*ground.analysis.group_of[step.where], -1], np.int64)
         mine = (groups[calls.group] == group) & (calls.operation == OPERATIONS.index(operation)) & ~calls.fused
-        mine &= calls.size_bytes >= least if least else mine
-        return np.where(mine, transfers(ground, step) * share, 0).astype(np.int64)
+        mine &= calls.size_bytes >= ground.limits.large_message
+        part = np.interp(calls.size_bytes, sizes, share)
+        return np.where(mine, transfers(ground, step) * part, 0).astype(np.int64)
 
     return of_step
 

@@ -11,6 +11,7 @@ from commprof.analysis.model import Analysis
 from commprof.analysis.stragglers import Straggler
 from commprof.diagnosis.findings.case import Case, Claim, delayed, idle_of, steps_of
 from commprof.diagnosis.findings.shorter import given_back
+from commprof.diagnosis.findings.stages_apart import slow_kernels
 from commprof.diagnosis.ground import P2P, Ground, Mask, ReferenceStep
 from commprof.diagnosis.model import Evidence
 from commprof.intervals import Int64Array
@@ -63,6 +64,9 @@ def straggler(ground: Ground) -> Iterator[Case]:
             claim, back, mine = _from_bubble(ground, row)
             if back is None:
                 continue
+            calls = ground.calls_in(mine)
+        else:
+            calls = _calls(ground, row) or ground.calls_in(mine)
         why, advice = _WHY.get(row.cause, _WHY["unknown"])
         yield Case(
             "straggler",
@@ -73,10 +77,22 @@ def straggler(ground: Ground) -> Iterator[Case]:
                 Evidence("charged per step, mean over the ranks of the job", row.charged_per_step, "ns"),
                 Evidence("how often", row.kind, ""),
                 *(Evidence(what, value, unit) for what, value, unit in row.evidence[:5]),
+                *(slow_kernels(ground, row.members) if row.cause == "more-work" else ()),
             ),
             cause=row.cause, ranks=() if row.kind == "rotating" else tuple(row.members), steps=steps_of(ground, mine),
-            group_id=ground.one_group(mine), calls=ground.calls_in(mine), recoverable=back, host_back=True,
+            group_id=ground.one_group(mine), calls=calls, recoverable=back, host_back=True,
         )  # fmt: skip
+
+
+def _calls(ground: Ground, row: Straggler) -> int:
+    """Calls per step in which any rank of the job waited for these: the reference rank, which may meet them at the end
+    of the step alone, waits in few of them."""
+    root, found = _roots(ground), ground.analysis.matching
+    if root is None or found is None:
+        return 0
+    rooted = (root >= 0) if row.kind == "rotating" else np.isin(root, row.members)
+    calls = int(np.count_nonzero(rooted))
+    return max(1, round(calls / max(1, len(found.calls.step_names)))) if calls else 0
 
 
 def _claim(ground: Ground, row: Straggler, mine: Mask) -> tuple[Claim, Int64Array | None]:
@@ -91,20 +107,42 @@ def _claim(ground: Ground, row: Straggler, mine: Mask) -> tuple[Claim, Int64Arra
 
 def _displaced(ground: Ground, row: Straggler) -> Int64Array:
     """Transfers that come later, and so exposed, because waiting for the late rank behind compute held them up."""
-    root = roots(ground.analysis)
-    nothing = np.zeros(len(ground.exposed), np.int64)
-    if root is None or row.kind == "intermittent":
-        return nothing
+    if _roots(ground) is None or row.kind == "intermittent":
+        return np.zeros(len(ground.exposed), np.int64)
     part = min(1.0, _own_part(ground, row))
+    members = None if row.kind == "rotating" else set(row.members)
 
     def hidden(step: ReferenceStep) -> Int64Array:
-        waits = ground.analysis.waiting[step.where]
-        late = np.where(waits.match >= 0, root[waits.match], -1)
-        mine = (late >= 0) if row.kind == "rotating" else np.isin(late, row.members)
-        ns = np.maximum(waits.wait, 0) - np.maximum(waits.exposed_wait, 0)
-        return np.where(mine, np.maximum(ns, 0) * part, 0).astype(np.int64)
+        return (hidden_waits(ground, step, members) * part).astype(np.int64)
 
-    return given_back(ground, hidden)
+    back = given_back(ground, hidden)
+    # Streams that wait side by side for the same lateness lose it once.
+    most = np.array([_longest_stream(step, hidden(step)) for step in ground.steps], np.int64)
+    share = np.minimum(most / np.maximum(ground.per_step(ground.exposed.step, back), 1), 1.0)
+    return np.floor(back * share[ground.exposed.step]).astype(np.int64)
+
+
+def _longest_stream(step: ReferenceStep, ns: Int64Array) -> int:
+    """The largest sum of ``ns`` (one per call) over the calls of one stream in a step."""
+    shares, calls = step.rank.shares, step.rank.calls
+    windows = [number for number, name in enumerate(shares.step_names) if name in step.unit.names]
+    mine = np.flatnonzero(np.isin(shares.step, windows) & (calls.device == step.device.device))
+    streams, place = np.unique(calls.stream[mine], return_inverse=True)
+    sums = np.zeros(len(streams), np.int64)
+    np.add.at(sums, place, ns[mine])
+    return int(sums.max(initial=0))
+
+
+def hidden_waits(ground: Ground, step: ReferenceStep, members: set[int] | None) -> Int64Array:
+    """What each call of the rank of a step waited behind compute for late ranks: for these, or for any."""
+    root = _roots(ground)
+    if root is None or not ground.analysis.waiting:
+        return np.zeros(len(step.rank.calls), np.int64)
+    waits = ground.analysis.waiting[step.where]
+    late = np.where(waits.match >= 0, root[waits.match], -1)
+    mine = (late >= 0) if members is None else np.isin(late, sorted(members))
+    ns = np.maximum(waits.wait, 0) - np.maximum(waits.exposed_wait, 0)
+    return np.where(mine, np.maximum(ns, 0), 0).astype(np.int64)
 
 
 def _from_bubble(ground: Ground, row: Straggler) -> tuple[Claim, Int64Array | None, Mask]:
@@ -142,7 +180,7 @@ def _owed(ground: Ground, row: Straggler, mine: Mask) -> Int64Array:
 def _own_part(ground: Ground, row: Straggler) -> float:
     """The own charge of a late rank against what the calls that it is the root of were charged with."""
     analysis = ground.analysis
-    charges, root = analysis.charges, roots(analysis)
+    charges, root = analysis.charges, _roots(ground)
     if charges is None or root is None or analysis.matching is None:
         return 1.0
     rooted = (root >= 0) if row.kind == "rotating" else np.isin(root, row.members)
@@ -162,11 +200,16 @@ def late_by_transfer(ground: Ground) -> set[int]:
 
 def late_ranks(ground: Ground) -> Int64Array:
     """For every exposed row the rank with which the lateness that it waited for began, -1 where nobody is charged."""
-    root = roots(ground.analysis)
+    root = _roots(ground)
     if root is None:
         return ground.exposed.last_rank
     match = ground.exposed.match
     return np.where(match >= 0, root[match], -1)
+
+
+def _roots(ground: Ground) -> Int64Array | None:
+    root: Int64Array | None = ground.once("roots", lambda: roots(ground.analysis))
+    return root
 
 
 def roots(analysis: Analysis) -> Int64Array | None:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from tests.builders.kineto import BACKWARD_THREAD, Trace
-from tests.cases.test_causes import pipeline
+from tests.cases.test_causes import message, pipeline
 from tests.diagnosis.findings.conftest import Judged
 
 Judge = Callable[..., Judged]
@@ -47,6 +47,32 @@ def test_c164_waiting_in_a_pipeline_is_charged_to_its_bubble_alone(judge: Judge)
     assert bubble["structural"] is True
     assert judged.named == ["pipeline-bubble"]
     assert judged.report["verdict"]["bottleneck"] == "pipeline"
+
+
+@pytest.mark.parametrize("fetching", [800, 300, 0])
+def test_a_stage_that_waits_for_its_input_holds_up_the_other(fetching: int, judge: Judge) -> None:
+    # Two stages and one micro-batch: the second waits for the first for 300 µs of compute and the fetching before it.
+    first, second = Trace(rank=0), Trace(rank=1)
+    for number in range(3):
+        t, sent = 4000 * number, 4000 * number + 320 + fetching
+        for trace in (first, second):
+            trace.step(number, t, t + 4000)
+            trace.gemm(t + 10, t + 20, launch=t + 5)
+        if fetching:
+            first.annotation("enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__", t + 9, t + 20 + fetching)
+        first.gemm(sent - 300, sent, launch=t + 20 + fetching)
+        message(first, "send", 0, 1, sent, sent, launch=t + 22 + fetching, stream=30)
+        message(second, "recv", 0, 1, t + 20, sent, launch=t + 7, stream=31)
+        second.gemm(sent, sent + 600, launch=t + 8)
+        message(second, "send", 1, 0, sent + 600, sent + 600, launch=t + 9, stream=32)
+        message(first, "recv", 1, 0, sent, sent + 600, launch=t + 24 + fetching, stream=33)
+        first.gemm(sent + 600, t + 4010, launch=t + 26 + fetching)
+
+    judged = judge(first, second)
+
+    found = judged.by_id.get("input-bound", {"charged_ns": 0, "recoverable_ns": 0})
+    assert found["charged_ns"] == found["recoverable_ns"] == 1000 * fetching
+    assert ("input-bound" in judged.named) is (fetching > 0)
 
 
 def test_a_call_that_the_profiler_start_made_long_is_an_artefact(judge: Judge) -> None:

@@ -1,0 +1,63 @@
+"""Bubble that a stage of the pipeline makes longer by waiting for its input, which other stages show."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from commprof.analysis.host_delays import DELAYS
+from commprof.analysis.model import RankAnalysis
+from commprof.diagnosis.findings.case import Claim, idle_of
+from commprof.diagnosis.ground import P2P, Ground, ReferenceStep
+from commprof.intervals import Int64Array
+
+
+@dataclass(frozen=True, slots=True)
+class BehindInput:
+    """The part of the bubble in which another stage fetched its input: what to claim, per step in ns, which ranks."""
+
+    claim: Claim
+    ns: Int64Array
+    ranks: tuple[int, ...]
+
+
+def behind_input(ground: Ground) -> BehindInput | None:
+    """Bubble of the reference ranks that a stage makes longer by waiting for its input; no more than it waits beyond
+    what the reference rank itself does, which delays the pipeline by that at most."""
+    rows = ground.role_is("pp") & ground.operation_is(*P2P)
+    if not rows.any():
+        return None
+    found = [_longest(ground, step) for step in ground.steps]
+    own = [_fetching(step.rank, step.unit.names) for step in ground.steps]
+    room = np.maximum(np.array([ns for ns, _ in found], np.int64) - np.array(own, np.int64), 0)
+    idle, wait = idle_of(ground, "bubble"), np.where(rows, ground.exposed.wait, 0)
+    there = ground.per_step(ground.exposed.step, wait) + ground.per_step(ground.idle.step, idle)
+    share = np.minimum(room / np.maximum(there, 1), 1.0)
+    claim = Claim(
+        wait=np.floor(wait * share[ground.exposed.step]).astype(np.int64),
+        idle=np.floor(idle * share[ground.idle.step]).astype(np.int64),
+    )
+    ranks = tuple(sorted({rank for (_, rank), extra in zip(found, room.tolist(), strict=True) if extra}))
+    return BehindInput(claim, np.minimum(room, there), ranks) if ranks else None
+
+
+def _longest(ground: Ground, step: ReferenceStep) -> tuple[int, int]:
+    """The longest that another stage of the pipeline waited for its input in a step, and its rank."""
+    analysis = ground.analysis
+    pipes = [group for group, role in zip(analysis.groups, analysis.roles, strict=True) if role.name == "pp"]
+    stages = {rank for group in pipes if step.rank.rank in group.ranks for rank in group.ranks} - {step.rank.rank}
+    return max(
+        ((_fetching(rank, step.unit.names), rank.rank) for rank in analysis.ranks if rank.rank in stages),
+        default=(0, step.rank.rank),
+    )
+
+
+def _fetching(rank: RankAnalysis, names: tuple[str, ...]) -> int:
+    """How long the device of a rank idles in these windows because its input is missing."""
+    windows = {number for number, name in enumerate(rank.shares.step_names) if name in names}
+    direct = sum(row.ns for row in rank.idle if row.step in windows and row.cause == "input")
+    if rank.delays is None:
+        return direct
+    place = DELAYS.index("input")
+    return direct + sum(int(ns[place]) for (_, window), ns in rank.delays.idle.items() if window in windows)
