@@ -83,8 +83,8 @@ def compute_excess(analysis: Analysis, peers: Peers, rank: int, steps: Sequence[
     others = peers.others(rank) or [index for index in range(len(analysis.ranks)) if index != rank]
     if not others:
         return None
-    mine = _totals(analysis.ranks[rank], steps)
-    theirs = [_totals(analysis.ranks[index], steps) for index in others[:64]]
+    mine = kernel_totals(analysis.ranks[rank], steps)
+    theirs = [kernel_totals(analysis.ranks[index], steps) for index in others[:64]]
     slower = more = alike = alike_usual = 0.0
     worst, factor, name = 0.0, 1.0, ""
     for kind, (count, ns) in mine.items():
@@ -105,7 +105,7 @@ def compute_excess(analysis: Analysis, peers: Peers, rank: int, steps: Sequence[
     return Excess(max(slower, 0.0), max(more, 0.0), alike / alike_usual if alike_usual else 1.0, name, factor)
 
 
-def _totals(rank: RankAnalysis, steps: Sequence[str]) -> dict[str, tuple[float, float]]:
+def kernel_totals(rank: RankAnalysis, steps: Sequence[str]) -> dict[str, tuple[float, float]]:
     """Calls and nanoseconds per step of each kind of kernel in these steps."""
     if rank.behaviour is None:
         return {}

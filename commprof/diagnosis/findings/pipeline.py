@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from commprof.diagnosis.findings.case import Case, idle_of, steps_of, whole
+from commprof.diagnosis.findings.stages_apart import late_hosts, slow_kernels
 from commprof.diagnosis.ground import P2P, Ground
 from commprof.diagnosis.model import Evidence
 
@@ -28,6 +29,7 @@ def pipeline_bubble(ground: Ground) -> Iterator[Case]:
             Evidence("micro-batches", found.microbatches, "micro-batches"),
             Evidence("ideal bubble", found.ideal_share, "share of the pipeline's part of the step"),
         ]
+    evidence += [*late_hosts(ground), *slow_kernels(ground)]
     yield Case(
         "pipeline-bubble",
         "Pipeline bubble: stages wait for their micro-batches",
