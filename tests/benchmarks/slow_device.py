@@ -81,11 +81,12 @@ def measure(dp: int, what: str, jobs: int) -> str:
 
 
 def charges(analysis: Analysis, slow: int) -> tuple[float, float]:
-    """Own charge per step of the slow rank, and the largest of another rank of its replica, ns."""
+    """Own charge per closed step of the slow rank, and the largest of another rank of its replica, ns."""
     assert analysis.matching is not None
     assert analysis.charges is not None
     found = analysis.matching
-    own = ledger_of(analysis, found, analysis.charges).own.mean(axis=1)
+    ledger = ledger_of(analysis, found, analysis.charges)
+    own = ledger.own[:, ledger.closed].mean(axis=1)
     peers = find_peers(found.calls, steps_carried_on(found.calls))
     replica = next(
         level.members
