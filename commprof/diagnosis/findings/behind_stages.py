@@ -46,7 +46,8 @@ def _longest(ground: Ground, step: ReferenceStep) -> tuple[int, int]:
     """The longest that another stage of the pipeline waited for its input in a step, and its rank."""
     analysis = ground.analysis
     pipes = [group for group, role in zip(analysis.groups, analysis.roles, strict=True) if role.name == "pp"]
-    stages = {rank for group in pipes if step.rank.rank in group.ranks for rank in group.ranks} - {step.rank.rank}
+    members = [group.ranks or () for group in pipes]
+    stages = {rank for ranks in members if step.rank.rank in ranks for rank in ranks} - {step.rank.rank}
     return max(
         ((_fetching(rank, step.unit.names), rank.rank) for rank in analysis.ranks if rank.rank in stages),
         default=(0, step.rank.rank),

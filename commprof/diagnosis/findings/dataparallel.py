@@ -117,6 +117,8 @@ def reduction_alternates(ground: Ground) -> Iterator[Case]:
     early = rows & ~tail_of(ground, rows)
     if ground.exposed.rest[early].sum() <= (1 - _NEARLY_ALL) * ground.exposed.rest[rows].sum():
         return
+    if ground.exposed.host[early].sum() > ground.exposed.rest[early].sum():
+        return  # compute was not launched meanwhile: it is the CPU that takes turns with the reductions
     yield Case(
         "reduction-alternates",
         "Compute and reduction alternate: while one runs the other waits",

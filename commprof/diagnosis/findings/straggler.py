@@ -48,6 +48,10 @@ _WHY = {
 }  # fmt: skip
 
 
+_OWN = {"host": ("launch", "pause"), "input": ("input",)}
+"""Idle time of a late rank itself, by what makes it late."""
+
+
 def straggler(ground: Ground) -> Iterator[Case]:
     """Exposed waiting for ranks, hosts or stages that are named as late; the largest charge first."""
     rows = sorted(ground.analysis.stragglers, key=lambda row: -row.charged_per_step)
@@ -60,7 +64,7 @@ def straggler(ground: Ground) -> Iterator[Case]:
             continue
         mine = (late >= 0) if row.kind == "rotating" else np.isin(late, row.members)
         claim, back = _claim(ground, row, mine)
-        if not any(part is not None and part.any() for part in (claim.wait, claim.rest)):
+        if not any(part is not None and part.any() for part in (claim.wait, claim.rest, claim.host, claim.idle)):
             claim, back, mine = _from_bubble(ground, row)
             if back is None:
                 continue
@@ -99,10 +103,28 @@ def _claim(ground: Ground, row: Straggler, mine: Mask) -> tuple[Claim, Int64Arra
     """The waiting for late ranks; of ranks that take turns also their own pauses, which the reference ranks show when
     it is their turn: what one rank loses by a pause the others wait, so the step loses it once."""
     claim = Claim(wait=_owed(ground, row, mine), rest=_displaced(ground, row))
+    if row.kind != "rotating" and row.cause in _OWN:
+        own = own_time(ground, row)
+        claim.host, claim.idle = own.host, own.idle
     if row.kind != "rotating" or row.cause != "host":
         return claim, None
     claim.idle, claim.host = idle_of(ground, "pause"), delayed(ground, "pause")
     return claim, np.full(len(ground.steps), row.charged_per_step, np.int64)
+
+
+def own_time(ground: Ground, row: Straggler) -> Claim:
+    """Steps in which the late rank is itself the one that lost the most: what the others wait for shows there as time
+    in which its CPU is late, up to its charge."""
+    exposed, idle = ground.exposed, idle_of(ground, *_OWN[row.cause])
+    late = np.array([step.rank.rank in row.members for step in ground.steps], np.bool_)
+    host = exposed.host if row.cause == "host" else delayed(ground, *_OWN[row.cause])
+    host, idle = np.where(late[exposed.step], host, 0), np.where(late[ground.idle.step], idle, 0)
+    there = ground.per_step(exposed.step, host) + ground.per_step(ground.idle.step, idle)
+    share = np.minimum(row.charged_per_step / np.maximum(there, 1), 1.0)
+    return Claim(
+        host=np.floor(host * share[exposed.step]).astype(np.int64),
+        idle=np.floor(idle * share[ground.idle.step]).astype(np.int64),
+    )
 
 
 def _displaced(ground: Ground, row: Straggler) -> Int64Array:

@@ -6,8 +6,11 @@ from collections.abc import Callable
 
 import pytest
 
+from commprof.analysis.stragglers import Straggler
+from commprof.diagnosis.findings.straggler import own_time
 from tests.builders.kineto import Trace
 from tests.diagnosis.findings.conftest import Judged
+from tests.diagnosis.findings.ground import ground_of
 
 Judge = Callable[..., Judged]
 STEP = 3_000
@@ -43,3 +46,26 @@ def test_what_waiting_behind_compute_displaces_is_charged_to_the_late_rank(late:
     assert finding["ranks"] == [1]
     assert finding["recoverable_ns"] == pytest.approx(1_000 * late, rel=0.01)
     assert "ddp-tail-bucket" not in judged.named
+
+
+@pytest.mark.parametrize(
+    ("charged", "rank", "claimed"), [(500_000, 1, 500_000), (900_000, 1, 550_000), (500_000, 0, 0)]
+)
+def test_a_late_rank_that_loses_the_most_itself_is_charged_with_its_own_time(
+    charged: int, rank: int, claimed: int
+) -> None:
+    # Its CPU launches late and its device idles 550 µs: it is the reference rank, and waits for nobody.
+    trace = Trace(rank=1)
+    for number in range(4):
+        at = STEP * number
+        trace.step(number, at, at + STEP)
+        trace.gemm(at, at + 950, launch=at - 1)
+        trace.gemm(at + 1_500, at + STEP, launch=at + 1_500)
+    ground = ground_of(trace, environment={})
+    row = Straggler(None, None, None, "persistent", charged, 0.2, 4, 4, "host", (), (), (rank,), ())
+
+    claim = own_time(ground, row)
+
+    assert claim.idle is not None
+    assert claim.host is not None
+    assert (int(claim.idle.sum()), int(claim.host.sum())) == (claimed * len(ground.steps), 0)
