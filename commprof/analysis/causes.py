@@ -180,7 +180,6 @@ class _Facts:
         found: Bools = known & (start - np.where(known, timing.after, start) <= NEAR_NS)
         return found
 
-
     @property
     def after_activations(self) -> Bools:
         """Calls that started right when activations had been exchanged: tensor parallelism within sharded layers."""
