@@ -57,7 +57,9 @@ def beyond_core_noise(
     for rank, mine in enumerate(own[:, kept]):
         if mine.any():
             out[rank, kept] = mine * _beyond(analysis, peers, rank, mine / length[:, None], counted)
-    _tell(analysis, (own - out)[:, kept].sum(axis=2), length)
+    # A rank that is late for something else is not said to be none, for the rest of its charge.
+    named = out[:, kept].any(axis=(1, 2))
+    _tell(analysis, np.where(named[:, None], 0.0, (own - out)[:, kept].sum(axis=2)), length)
     return out
 
 

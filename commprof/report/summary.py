@@ -10,7 +10,7 @@ from commprof.report.charts.accounting import brief
 from commprof.report.charts.exposure import exposure
 from commprof.report.charts.findings import CONFIDENCE
 from commprof.report.charts.stragglers import stragglers
-from commprof.report.charts.wording import clean, share_of, time_base
+from commprof.report.charts.wording import clean, share_of, share_shown, time_base
 from commprof.units import format_ns
 
 Json = dict[str, Any]
@@ -105,7 +105,7 @@ def top_findings(report: Json, most: int = MOST_FINDINGS) -> list[Advice]:
             number,
             row["id"],
             format_ns(row["recoverable_ns"] if row["recoverable_ns"] is not None else row["charged_ns"]),
-            share_of(row["share_of_step"], base),
+            share_of(share_shown(row), base),
             clean(row["title"], 240),
             brief(row["advice"][0]) if row["advice"] else None,
             CONFIDENCE.get(row["confidence"], clean(row["confidence"], 20)),

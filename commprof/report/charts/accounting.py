@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from commprof.report.charts.wording import Json, clean, share_of
+from commprof.report.charts.wording import Json, clean, share_of, share_shown
 from commprof.units import format_ns
 
 _KINDS = ("compute", "exposed", "copy", "idle")
@@ -82,7 +82,7 @@ def _top(number: int, row: Json, base: str) -> Json:
         "title": clean(row["title"], 240),
         "time": format_ns(ns),
         "what": "could come back" if row["recoverable_ns"] is not None else "lost",
-        "share": share_of(row["share_of_step"], base),
+        "share": share_of(share_shown(row), base),
         "advice": brief(row["advice"][0]) if row["advice"] else None,
         "severity": clean(row["severity"], 10),
     }

@@ -55,6 +55,15 @@ def share_of(share: float | None, whole: str) -> str:
     return "n/a" if share is None else f"{format_share(share)} of {whole}"
 
 
+def share_shown(finding: Json) -> float | None:
+    """Share of the step of the time that a headline states: what could come back where that is known, else the charge.
+
+    ``share_of_step`` of a finding is that of its charge.
+    """
+    share, charged, back = finding["share_of_step"], finding["charged_ns"], finding["recoverable_ns"]
+    return share if share is None or back is None or not charged else share * back / charged
+
+
 def ratio(part: int | None, whole: int | None) -> float | None:
     """``part / whole``; ``None`` where either is unknown or the whole is empty."""
     return None if part is None or not whole else part / whole
