@@ -28,7 +28,7 @@ def replay(report: Json) -> str | None:
         return None
     return (
         f"Replayed with {clean(found['change'], 80)}, a step takes {format_ns(found['step_ns'])} on average, "
-        f"{format_ns(found['gain_ns'])} less"
+        f"{format_ns(found['gain_ns'])} less (the first step left out)"
     )
 
 
