@@ -58,8 +58,10 @@ def beyond_core_noise(
         if mine.any():
             out[rank, kept] = mine * _beyond(analysis, peers, rank, mine / length[:, None], counted)
     # A rank that is late for something else is not said to be none, for the rest of its charge.
-    named = out[:, kept].any(axis=(1, 2))
-    _tell(analysis, np.where(named[:, None], 0.0, (own - out)[:, kept].sum(axis=2)), length)
+    named = out[:, kept].sum(axis=(1, 2)) > 0
+    dropped = (own - out)[:, kept].sum(axis=2)
+    dropped[named] = 0.0
+    _tell(analysis, dropped, length)
     return out
 
 

@@ -60,7 +60,9 @@ def share_shown(finding: Json) -> float | None:
 
     ``share_of_step`` of a finding is that of its charge.
     """
-    share, charged, back = finding["share_of_step"], finding["charged_ns"], finding["recoverable_ns"]
+    share: float | None = finding["share_of_step"]
+    charged: int = finding["charged_ns"]
+    back: int | None = finding["recoverable_ns"]
     return share if share is None or back is None or not charged else share * back / charged
 
 
