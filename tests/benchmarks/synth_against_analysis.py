@@ -69,12 +69,13 @@ def draw(seed: int) -> Scenario:
     return replace(scenario, era=ERAS[seed // 2 % 4])
 
 
-def report_of(folder: Path, hardware: Path) -> dict[str, Any]:
-    """The JSON report of ``commprof analyze`` on ``folder``."""
+def report_of(folder: Path, hardware: Path | None = None) -> dict[str, Any]:
+    """The JSON report of ``commprof analyze`` on ``folder``, with the peaks of ``hardware`` if that is given."""
     out = folder.parent / "report.json"
     silent = io.StringIO()
     with contextlib.redirect_stdout(silent), contextlib.redirect_stderr(silent):
-        code = commprof(["analyze", str(folder), "--json", str(out), "--no-html", "--hardware", str(hardware)])
+        peaks = [] if hardware is None else ["--hardware", str(hardware)]
+        code = commprof(["analyze", str(folder), "--json", str(out), "--no-html", *peaks])
     if not out.exists():
         raise RuntimeError(f"exit {code}: {silent.getvalue()}")
     return json.loads(out.read_text())
