@@ -59,6 +59,17 @@ def test_modules_stay_small() -> None:
     assert {name: size for name, size in sizes.items() if size > 420} == {}
 
 
+@pytest.mark.parametrize("package", ["analysis", "capture", "diagnosis", "report", "report/charts", "synth", "trace"])
+def test_the_map_of_a_package_lists_each_of_its_modules_once(package: str) -> None:
+    folder = PACKAGE / package
+    there = {path.stem for path in folder.glob("*.py")} | {path.parent.name for path in folder.glob("*/*.py")}
+
+    text = ast.get_docstring(ast.parse((folder / "__init__.py").read_text(encoding="utf-8"))) or ""
+
+    listed = re.findall(r"^ {4}(\w+) {2,}\S", text, re.MULTILINE)
+    assert sorted(listed) == sorted(there - {"__init__"})
+
+
 @pytest.mark.parametrize("arguments", [["--help"], ["analyze", "--help"], ["--version"]])
 def test_help_imports_nothing_heavy(arguments: list[str]) -> None:
     code = (
