@@ -75,11 +75,6 @@ class GroupBandwidth:
         """Nanoseconds that a message of ``size_bytes`` takes, and whether that is extrapolated."""
         return self.fit.predict(size_bytes * self.factor)
 
-    def predict_for(self, size_bytes: float, members: int) -> tuple[int, int]:
-        """Bounds in nanoseconds for a message in a group of another size."""
-        factor = bus_factor(self.operation, members) or self.factor
-        return self.fit.scaled(size_bytes * factor, self.members, members)
-
     @property
     def undisturbed(self) -> bool:
         """Whether every call that the figures rest on is clean, be they five or fewer."""

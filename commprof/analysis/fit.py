@@ -7,7 +7,6 @@ where that fails the measured points are joined.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -76,19 +75,6 @@ class Fit:
         joined = round(float(np.interp(moved, self.moved, self.ns)))
         # Between few points nothing tells latency from bandwidth: below the smallest only its own time is known.
         return joined, bool(outside or moved < self.moved[0])
-
-    def scaled(self, moved: float, members: int, others: int) -> tuple[int, int]:
-        """Bounds in ns for ``moved`` bytes in a group of ``others`` instead of ``members`` ranks.
-
-        Latency grows with the steps of the algorithm: ``2 (n - 1)`` for a ring, ``2 log2 n`` for a tree.
-        """
-        ns, _ = self.predict(moved)
-        if not self.lines or members < 2 or others < 2:
-            return ns, ns
-        alpha = next((line.alpha for line in self.lines if moved < line.until), self.lines[-1].alpha)
-        steps: tuple[Callable[[int], float], ...] = (lambda n: 2.0 * (n - 1), lambda n: 2.0 * float(np.log2(n)))
-        both = sorted(ns - alpha + alpha * count(others) / count(members) for count in steps)
-        return round(both[0]), round(both[1])
 
 
 def fit(moved: Floats, ns: Floats) -> Fit:

@@ -91,9 +91,3 @@ def no_places(calls: int) -> CallPlaces:
         np.full(calls, NOWHERE, np.int32),
         np.full(calls, NOWHERE, np.int8),
     )
-
-
-def no_causes(pieces: int) -> PieceCauses:
-    """Causes of pieces of which nothing is known."""
-    nothing = np.zeros(pieces, np.int64)
-    return PieceCauses(np.full(pieces, UNKNOWN_CAUSE, np.int8), nothing, nothing.copy())

@@ -22,8 +22,7 @@ class Lost:
 
     ``waiting`` is exposed waiting (``None``: not known of any call), ``late`` the part for named late ranks whose
     lateness is a fault, ``uneven`` that for ranks with more work or in unequal all-to-alls, ``bubble`` idle time and
-    waiting for messages inside pipelines, ``input`` idle time in which the loop waits for its data, ``other_idle`` the
-    idle time of the largest other cause.
+    waiting for messages inside pipelines, ``input`` idle time in which the loop waits for its data.
     """
 
     waiting: int | None = None
@@ -31,7 +30,6 @@ class Lost:
     uneven: int = 0
     bubble: int = 0
     input: int = 0
-    other_idle: int = 0
 
 
 def lost_time(analysis: Analysis) -> Lost:
@@ -65,11 +63,8 @@ def lost_time(analysis: Analysis) -> Lost:
         sums["late"] += int(ns[fault & ~other].sum())
         sums["uneven"] += int(ns[other].sum())
         sums["bubble"] += int(ns[piped & ~fault & ~other].sum())
-    bubble = sums["bubble"] + idle.pop("bubble", 0)
-    loading = idle.pop("input", 0)
-    return Lost(
-        sums["waiting"] if known else None, sums["late"], sums["uneven"], bubble, loading, max(idle.values(), default=0)
-    )
+    waiting = sums["waiting"] if known else None
+    return Lost(waiting, sums["late"], sums["uneven"], sums["bubble"] + idle["bubble"], idle["input"])
 
 
 def _windows(rank: RankAnalysis) -> set[int]:

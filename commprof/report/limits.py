@@ -44,11 +44,6 @@ class Limit:
     sign: str
     threshold: float
 
-    @property
-    def is_share(self) -> bool:
-        """Whether the number is a share, between 0 and 1."""
-        return _is_share(self.key)
-
 
 def named_limit(name: str, value: str) -> Limit:
     """A limit such as ``max-exposed`` with a share (``0.15`` or ``15%``); raises ``UsageError``."""

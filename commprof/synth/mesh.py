@@ -9,8 +9,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-AXES = ("world", "tp", "inner", "outer", "dp", "pp")
-
 
 @dataclass(frozen=True, slots=True)
 class Group:

@@ -22,7 +22,7 @@ from commprof.synth.clock import Clock, clocks, observe
 from commprof.synth.engine import simulate
 from commprof.synth.expected import findings, straggler
 from commprof.synth.plan import Plan, make_plan
-from commprof.synth.program import DTYPE_BYTES, Comm, Kind
+from commprof.synth.program import DTYPE_BYTES, Comm
 from commprof.synth.scenario import Scenario
 from commprof.synth.sweep import RankTruth, Window, rank_truth
 from commprof.synth.timeline import Call, Timeline
@@ -202,9 +202,3 @@ class TruthWriter:
         for n, row in enumerate(rows):
             out.write((",\n" if n else "") + row)
         out.write("\n]}\n")
-
-
-def launches_per_step(plan: Plan, rank: int) -> tuple[int, int]:
-    """Communication and compute launches of ``rank`` in the last step."""
-    last = [ins for _, ins in plan.program(rank).launches() if ins.step == plan.scenario.steps - 1]
-    return sum(ins.comm is not None for ins in last), sum(ins.kind == Kind.COMPUTE for ins in last)

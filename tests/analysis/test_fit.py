@@ -94,15 +94,6 @@ def test_points_on_no_line_are_joined() -> None:
     assert found.predict(4096 * MB) == (3_600_000, True)  # at the rate of the largest, 1024 MB in 0.9 ms
 
 
-def test_another_number_of_ranks_gives_a_range() -> None:
-    found = fitted(on_line(7_000, 100.0, [MB, 4 * MB, 64 * MB, 256 * MB]))
-
-    low, high = found.scaled(10 * MB, 8, 16)
-
-    # Transfer 100 us; latency times log2 16 / log2 8 for a tree, times 15 / 7 for a ring.
-    assert (low, high) == (100_000 + round(7_000 * 4 / 3), 115_000)
-
-
 @settings(max_examples=60, deadline=None)
 @given(
     alpha=st.integers(0, 100_000),

@@ -104,9 +104,6 @@ def test_c023_the_display_unit_changes_nothing(unit: str | None, run_analyze: An
 # C102: what may change a trace without changing its numbers.
 
 
-RATIOS = ("overlap_ratio", "comm_share")
-
-
 @pytest.mark.parametrize("factor", [3, 1000])
 def test_c102_scaled_times_keep_the_ratios(factor: int, run_analyze: Analyze, tmp_path: Path) -> None:
     trace = t0()
