@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.builders.command import call
 from tests.conftest import ROOT
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -46,16 +47,15 @@ def commprof_lines() -> list[str]:
 
 
 @pytest.mark.parametrize("line", commprof_lines())
-def test_every_command_of_the_readme_runs(line: str, capture: Path) -> None:
+def test_every_command_of_the_readme_runs(line: str, capture: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     words = shlex.split(line)[1:]
+    monkeypatch.chdir(capture)
 
-    run = subprocess.run(
-        [sys.executable, "-m", "commprof", *words], cwd=capture, capture_output=True, text=True, check=False
-    )
+    code, _, errors = call(*words)
 
     # doctor ends with 1 when it finds something to complain about, and says what.
-    assert run.returncode in ((0, 1) if words[0] == "doctor" else (0,)), run.stderr
-    assert "Traceback" not in run.stderr
+    assert code in ((0, 1) if words[0] == "doctor" else (0,)), errors
+    assert "Traceback" not in errors
 
 
 def test_the_python_of_the_readme_runs(capture: Path) -> None:
@@ -100,16 +100,12 @@ def test_every_file_that_the_readme_shows_is_there() -> None:
         assert (ROOT / target).is_file(), target
 
 
-def test_every_option_that_the_readme_names_exists() -> None:
+def test_every_option_that_the_readme_names_exists(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
     names = set(re.findall(r"`(--[a-z-]+)", README)) | {
         word for line in commprof_lines() for word in shlex.split(line) if word.startswith("--")
     }
-    texts = [
-        subprocess.run(
-            [sys.executable, "-m", "commprof", verb, "--help"],
-            capture_output=True, text=True, check=True, env={"COLUMNS": "200", "PATH": ""},
-        ).stdout
-        for verb in ("analyze", "demo", "doctor", "check", "compare", "run", "synth")
-    ]  # fmt: skip
+
+    texts = [call(verb, "--help")[1] for verb in ("analyze", "demo", "doctor", "check", "compare", "run", "synth")]
 
     assert {name for name in names if not any(name in text for text in texts)} == set()

@@ -87,8 +87,8 @@ def test_a_training_process_that_fails_is_one_line(
 
 @pytest.mark.torch
 @with_torch
-@pytest.mark.parametrize("ranks", [2, 4])
-def test_the_demo_trains_captures_and_reports(here: Path, ranks: int) -> None:
+def test_the_demo_trains_captures_and_reports(here: Path) -> None:
+    ranks = 3  # not what it is by default, which CI runs as the README has it
 
     done = subprocess.run(
         [sys.executable, "-c", "from commprof.cli.app import run; run()", "demo", "--ranks", str(ranks)],
