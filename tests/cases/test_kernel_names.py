@@ -5,8 +5,9 @@ Names come from the sources of the libraries, by family and era.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -186,75 +187,112 @@ COPIES = [
 ]
 
 
-def alone(name: str, cat: str = "kernel") -> Trace:
-    """``T0`` with this kernel in the place of ``AR``, without any argument but the stream."""
+STEP_US = 1000
+
+
+def one_step_each(names: Iterable[str], cat: str = "kernel") -> Trace:
+    """``T0`` again and again, a step for each name, whose kernel stands in the place of ``AR`` without arguments."""
     trace = Trace()
-    trace.step(1, 0, 1000)
-    trace.gemm(0, 600)
-    trace.device_event(cat, name, 500, 900, stream=20)
+    for number, name in enumerate(names):
+        at = STEP_US * number
+        trace.step(number, at, at + STEP_US)
+        trace.gemm(at, at + 600)
+        trace.device_event(cat, name, at + 500, at + 900, stream=20)
     return trace
 
 
+def beside_communication(names: Iterable[str]) -> Trace:
+    """``T0`` again and again, a step for each name, whose kernel stands in the place of ``G``."""
+    trace = Trace()
+    for number, name in enumerate(names):
+        at = STEP_US * number
+        trace.step(number, at, at + STEP_US)
+        trace.kernel(name, at, at + 600)
+        trace.all_reduce(at + 500, at + 900)
+    return trace
+
+
+Read = Callable[[Trace], Run]
+
+
 @pytest.fixture
-def read(run_analyze: Analyze, tmp_path: Path) -> Callable[..., Run]:
-    """The report of ``alone(name)``."""
-    return lambda name, cat="kernel": run_analyze(alone(name, cat).write(tmp_path / "rank0.json"))
+def read(run_analyze: Analyze, tmp_path: Path) -> Read:
+    """The report of a trace."""
+
+    def run(trace: Trace) -> Run:
+        found = run_analyze(trace.write(tmp_path / "rank0.json"))
+        assert found.code == 0, found.stderr
+        return found
+
+    return run
 
 
-def assert_communication(run: Run, op: str | None) -> None:
-    """The kernel is communication known by its name; its size and bandwidth are unknown."""
-    assert run.code == 0, run.stderr
-    (step,) = run.report["ranks"][0]["steps"]
-    assert (step["compute_ns"], step["comm_ns"], step["exposed_comm_ns"]) == (600_000, 400_000, 300_000)
-    (call,) = run.report["collectives"]
-    assert op is None or call["op"] == op
-    assert (call["kind_source"], call["fused"], call["duration_ns"]) == ("name", False, 400_000)
-    unknown = ("size_bytes", "algbw_gbps", "busbw_gbps", "busbw_at_least_gbps", "dtype")
-    assert {key: call[key] for key in unknown} == dict.fromkeys(unknown)
-    assert run.report["coverage"]["comm_without_metadata"] == 1
+def splits(run: Run, names: Iterable[str], *keys: str) -> dict[str, tuple[int, ...]]:
+    """These parts of the step of each name, in ns."""
+    (row,) = run.report["ranks"]
+    return {name: tuple(step[key] for key in keys) for name, step in zip(names, row["steps"], strict=True)}
 
 
-@pytest.mark.parametrize(("name", "op"), nccl_names().items(), ids=list(nccl_names()))
-def test_c049_c051_nccl_names_of_every_generation(name: str, op: str, read: Callable[..., Run]) -> None:
-    assert_communication(read(name), op)
+def calls_by_name(run: Run, names: Iterable[str]) -> dict[str, Any]:
+    """The call in the step of each name; none where its kernel was taken for something else."""
+    by_step = {call["step"]: call for call in run.report["collectives"]}
+    return {name: by_step.get(f"ProfilerStep#{number}") for number, name in enumerate(names)}
 
 
-@pytest.mark.parametrize(("name", "op"), symmetric_names().items(), ids=list(symmetric_names()))
-def test_c050_symmetric_kernels(name: str, op: str, read: Callable[..., Run]) -> None:
-    assert_communication(read(name), op)
+def assert_communication(run: Run, names: dict[str, str | None]) -> None:
+    """Each is communication known by its name, of this operation (``None``: of any); all else of it is unknown."""
+    assert splits(run, names, "compute_ns", "comm_ns", "exposed_comm_ns") == dict.fromkeys(
+        names, (600_000, 400_000, 300_000)
+    )
+    calls = calls_by_name(run, names)
+    assert {name: call["op"] for name, call in calls.items() if names[name]} == {n: op for n, op in names.items() if op}
+    for call in calls.values():
+        assert (call["kind_source"], call["fused"], call["duration_ns"]) == ("name", False, 400_000)
+        unknown = ("size_bytes", "algbw_gbps", "busbw_gbps", "busbw_at_least_gbps", "dtype")
+        assert {key: call[key] for key in unknown} == dict.fromkeys(unknown)
+    assert run.report["coverage"]["comm_without_metadata"] == len(names)
 
 
-@pytest.mark.parametrize("change", [str.lower, "void {}".format, "  {}".format, "void  {}".format])
-def test_c051_prefix_and_case_change_nothing(change: Callable[[str], str], read: Callable[..., Run]) -> None:
+def test_c049_c051_nccl_names_of_every_generation(read: Read) -> None:
+    names = nccl_names()
+
+    assert_communication(read(one_step_each(names)), {**names})
+
+
+def test_c050_symmetric_kernels(read: Read) -> None:
+    names = symmetric_names()
+
+    assert_communication(read(one_step_each(names)), {**names})
+
+
+def test_c051_prefix_and_case_change_nothing(read: Read) -> None:
     name = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
+    names = [name.lower(), f"void {name}", f"  {name}", f"void  {name}"]
 
-    assert_communication(read(change(name)), "all_reduce")
-
-
-@pytest.mark.parametrize("name", UNKNOWN_OPERATION)
-def test_c052_generic_kernels_are_communication_of_unknown_kind(name: str, read: Callable[..., Run]) -> None:
-    run = read(name)
-
-    assert_communication(run, "unknown")
-    assert run.report["coverage"]["unknown_collective"] == 1
+    assert_communication(read(one_step_each(names)), dict.fromkeys(names, "all_reduce"))
 
 
-@pytest.mark.parametrize(("name", "op"), OTHER_LIBRARIES.items(), ids=list(OTHER_LIBRARIES))
-def test_c057_communication_of_other_libraries(name: str, op: str, read: Callable[..., Run]) -> None:
-    assert_communication(read(name), op)
+def test_c052_generic_kernels_are_communication_of_unknown_kind(read: Read) -> None:
+    run = read(one_step_each(UNKNOWN_OPERATION))
+
+    assert_communication(run, dict.fromkeys(UNKNOWN_OPERATION, "unknown"))
+    assert run.report["coverage"]["unknown_collective"] == len(UNKNOWN_OPERATION)
 
 
-@pytest.mark.parametrize("name", COMMUNICATION_OF_ANY_OPERATION)
-def test_c057_c060_communication_whose_operation_is_open(name: str, read: Callable[..., Run]) -> None:
-    assert_communication(read(name), None)
+def test_c057_communication_of_other_libraries(read: Read) -> None:
+    assert_communication(read(one_step_each(OTHER_LIBRARIES)), {**OTHER_LIBRARIES})
 
 
-@pytest.mark.parametrize("name", ["hccl::allreduce", "hccl::all_gather"])
-def test_c060_mtia_rows_are_communication(name: str, read: Callable[..., Run]) -> None:
-    run = read(name, "mtia_ccp_events")
+def test_c057_c060_communication_whose_operation_is_open(read: Read) -> None:
+    names: dict[str, str | None] = dict.fromkeys(COMMUNICATION_OF_ANY_OPERATION)
 
-    op = {"hccl::allreduce": "all_reduce", "hccl::all_gather": "all_gather"}[name]
-    assert_communication(run, op)
+    assert_communication(read(one_step_each(names)), names)
+
+
+def test_c060_mtia_rows_are_communication(read: Read) -> None:
+    names: dict[str, str | None] = {"hccl::allreduce": "all_reduce", "hccl::all_gather": "all_gather"}
+
+    assert_communication(read(one_step_each(names, "mtia_ccp_events")), names)
 
 
 @pytest.mark.parametrize("name", FUSED)
@@ -274,41 +312,29 @@ def test_c058_fused_kernels_are_compute_in_a_row_of_their_own(name: str, run_ana
     assert run.report["coverage"]["fused_calls"] == 1
 
 
-@pytest.mark.parametrize("name", FUSED)
-def test_c058_fused_kernels_hide_communication_beside_them(name: str, run_analyze: Analyze, tmp_path: Path) -> None:
-    trace = Trace()
-    trace.step(1, 0, 1000)
-    trace.kernel(name, 0, 600)
-    trace.all_reduce(500, 900)
+def test_c058_fused_kernels_hide_communication_beside_them(read: Read) -> None:
+    run = read(beside_communication(FUSED))
 
-    run = run_analyze(trace.write(tmp_path / "rank0.json"))
-
-    (step,) = run.report["ranks"][0]["steps"]
-    assert (step["compute_ns"], step["fused_ns"], step["overlap_ns"]) == (600_000, 600_000, 100_000)
-    assert [call["fused"] for call in run.report["collectives"]] == [True, False]
+    assert splits(run, FUSED, "compute_ns", "fused_ns", "overlap_ns") == dict.fromkeys(
+        FUSED, (600_000, 600_000, 100_000)
+    )
+    assert [call["fused"] for call in run.report["collectives"]] == [True, False] * len(FUSED)
 
 
-@pytest.mark.parametrize("name", COMPUTE)
-def test_c055_c061_names_that_only_look_like_communication(name: str, run_analyze: Analyze, tmp_path: Path) -> None:
-    trace = Trace()
-    trace.step(1, 0, 1000)
-    trace.kernel(name, 0, 600)
-    trace.all_reduce(500, 900)
+def test_c055_c061_names_that_only_look_like_communication(read: Read) -> None:
+    run = read(beside_communication(COMPUTE))
 
-    run = run_analyze(trace.write(tmp_path / "rank0.json"))
-
-    (step,) = run.report["ranks"][0]["steps"]
-    assert (step["compute_ns"], step["comm_ns"], step["fused_ns"]) == (600_000, 400_000, 0)
-    assert len(run.report["collectives"]) == 1
+    assert splits(run, COMPUTE, "compute_ns", "comm_ns", "fused_ns") == dict.fromkeys(COMPUTE, (600_000, 400_000, 0))
+    assert len(run.report["collectives"]) == len(COMPUTE)
 
 
-@pytest.mark.parametrize("name", COPIES)
-def test_c062_copies_by_the_name_of_a_kernel(name: str, run_analyze: Analyze, tmp_path: Path) -> None:
-    trace = alone(name)
-    trace.all_reduce(0, 10)
+def test_c062_copies_by_the_name_of_a_kernel(read: Read) -> None:
+    trace = one_step_each(COPIES)
+    for number in range(len(COPIES)):
+        trace.all_reduce(STEP_US * number, STEP_US * number + 10)
 
-    run = run_analyze(trace.write(tmp_path / "rank0.json"))
+    run = read(trace)
 
-    (step,) = run.report["ranks"][0]["steps"]
-    assert (step["copy_ns"], step["exposed_copy_ns"]) == (400_000, 300_000)
-    assert (step["compute_ns"], step["comm_ns"]) == (600_000, 10_000)
+    assert splits(run, COPIES, "copy_ns", "exposed_copy_ns", "compute_ns", "comm_ns") == dict.fromkeys(
+        COPIES, (400_000, 300_000, 600_000, 10_000)
+    )
