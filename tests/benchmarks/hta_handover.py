@@ -102,8 +102,8 @@ def record(answers: dict[str, dict[str, Any]]) -> str:
         "## Overlap and time",
         "",
         f"HTA's overlap through `to_hta()` equals commprof's to HTA's two printed decimals on {equal} of {len(ranks)} "
-        "ranks with communication. Seconds: commprof reads, hands over, and HTA loads the same files itself. The machine "
-        "had other work meanwhile: times of one row can be compared, those of two rows cannot.",
+        "ranks with communication. Seconds: commprof reads, hands over, and HTA loads the same files itself. The "
+        "machine had other work meanwhile: times of one row can be compared, those of two rows cannot.",
         "",
         "| traces | ranks | events | read s | hand over s | HTA loads s | handing over, % of it | equal overlap |",
         "| --- | --- | --- | --- | --- | --- | --- | --- |",
