@@ -251,3 +251,36 @@ def test_c114_groups_of_one_name_are_told_apart_by_their_members(run_analyze: An
     ids = [call["group_id"] for call in run.report["collectives"]]
     assert ids[0] != ids[1]
     assert sorted(tuple(group["ranks"]) for group in run.report["groups"]) == [(0, 1), (0, 2)]
+
+
+def test_c152_shard_and_replicate_groups_have_a_row_each_and_their_exposed_times_add_up(
+    run_analyze: Analyze, tmp_path: Path
+) -> None:
+    shards, replicas = [[0, 1, 2, 3], [4, 5, 6, 7]], [[0, 4], [1, 5], [2, 6], [3, 7]]
+    for rank in range(8):
+        trace = Trace(rank=rank, world_size=8)
+        trace.step(1, 0, 1000)
+        shard = {"group": f"s{rank // 4}", "ranks": shards[rank // 4]}
+        copies = {"group": f"r{rank % 4}", "ranks": replicas[rank % 4], "elements": 250_000}
+        trace.gemm(0, 300)
+        trace.all_gather(200, 350 + rank, stream=21, metadata={**shard, "elements": 250_000})
+        trace.gemm(400, 600)
+        trace.reduce_scatter(590, 700, stream=22, metadata=shard)
+        trace.all_reduce(700, 760 + rank % 4, metadata=copies)
+        trace.write(tmp_path / "in" / f"rank{rank}.json")
+
+    run = run_analyze(tmp_path / "in")
+
+    rows = {(row["group"], row["op"]): row for row in run.report["groups"]}
+    assert {key: (row["ranks"], row["group_size"]) for key, row in rows.items()} == {
+        **{(f"s{i}", op): (shard, 4) for i, shard in enumerate(shards) for op in ("all_gather", "reduce_scatter")},
+        **{(f"r{i}", "all_reduce"): (pair, 2) for i, pair in enumerate(replicas)},
+    }
+    # Gather 300 to 350 + rank, scatter 600 to 700, reduction 700 to 760 + rank mod 4.
+    total = {rank: 1000 * (50 + rank + 100 + 60 + rank % 4) for rank in range(8)}
+    assert {row["rank"]: row["whole"]["exposed_comm_ns"] for row in run.report["ranks"]} == total
+    assert sum(row["exposed_ns"] for row in rows.values()) == sum(total.values())
+    by_rank = dict.fromkeys(range(8), 0)
+    for row in run.report["exposure"]:
+        by_rank[row["rank"]] += row["exposed_ns"] if row["by"] == "group" else 0
+    assert by_rank == total

@@ -1,9 +1,12 @@
-"""C026, C220 and C223: many ranks in one call, with any number of workers, give one and the same report."""
+"""C025, C026, C220 and C223: many ranks in one call, with any number of workers, give one and the same report."""
 
 from __future__ import annotations
 
+import gc
+import weakref
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -48,6 +51,29 @@ def test_c026_a_bad_file_is_reported_alike_by_any_number_of_workers(eight_ranks:
     assert runs[0].code == runs[1].code
     assert runs[0].json_bytes == runs[1].json_bytes
     assert runs[0].stderr == runs[1].stderr
+
+
+def test_c025_each_rank_is_reduced_before_the_next_is_read(
+    eight_ranks: Path, run_analyze: Analyze, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """C025: what is kept of a rank is small; how small, with many files, ``tests.benchmarks.many_ranks`` measures."""
+    from commprof.analysis import run as stage
+
+    read, earlier, alive = stage.read_rank, [], []
+
+    def watched(*arguments: Any, **options: Any) -> Any:
+        gc.collect()
+        alive.append(sum(columns() is not None for columns in earlier))
+        rank = read(*arguments, **options)
+        earlier.append(weakref.ref(rank.device))
+        return rank
+
+    monkeypatch.setattr(stage, "read_rank", watched)
+
+    run = run_analyze(eight_ranks, "--jobs", "1")
+
+    assert run.report["input"]["ranks"] == list(range(8))
+    assert alive == [0] * 8
 
 
 def test_c223_one_call_one_report_over_all_ranks(eight_ranks: Path, run_analyze: Analyze) -> None:

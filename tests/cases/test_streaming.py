@@ -1,4 +1,7 @@
-"""C024 and C028 in the small: where a block ends, how deep and how large a value is, changes no number."""
+"""C024 and C028 in the small: where a block ends, how deep and how large a value is, changes no number.
+
+How much memory and time a large file takes: ``tests.benchmarks.read_large``.
+"""
 
 from __future__ import annotations
 
@@ -76,6 +79,38 @@ def test_c028_blocks_of_any_size(
     assert whole.code == run.code == 0, run.stderr
     assert faults(run) == (harm in ("escape", "last backslash", "control", "encoding", "quote"))
     assert run.json_bytes == whole.json_bytes
+
+
+@pytest.mark.parametrize("own_ids", [True, False], ids=["ids of their own", "the same ids"])
+def test_c024_copies_of_one_trace_have_as_many_times_its_totals(
+    own_ids: bool, small_blocks: Callable[[int], None], run_analyze: Analyze, tmp_path: Path
+) -> None:
+    copies = 20
+    one, many = rich(), rich()
+    for number in range(1, copies):
+        again = rich()
+        again.shift(2_000_000 * number)
+        for event in again.events:
+            if event["name"].startswith("ProfilerStep#"):
+                event["name"] = f"ProfilerStep#{int(event['name'].rpartition('#')[2]) + 2 * number}"
+            for key in {"correlation", "External id"} & set(event.get("args", {})) if own_ids else ():
+                event["args"][key] += 1000 * number
+        many.events += again.events
+    small_blocks(4096)
+
+    single, run = (
+        run_analyze(trace.write(tmp_path / name / "rank0.json")) for name, trace in (("one", one), ("many", many))
+    )
+
+    keys = ("compute_ns", "comm_ns", "overlap_ns", "exposed_comm_ns", "copy_ns", "exposed_copy_ns")
+    whole = {key: single.report["ranks"][0]["whole"][key] for key in keys}
+    assert {key: run.report["ranks"][0]["whole"][key] for key in keys} == {k: copies * ns for k, ns in whole.items()}
+    assert file_entry(run)["events"] == copies * file_entry(single)["events"]
+    if own_ids:  # kernels of one External id are one call, so the same ids join the calls of all copies
+        assert len(run.report["collectives"]) == copies * len(single.report["collectives"])
+        assert [step["name"] for step in run.report["ranks"][0]["steps"]] == [
+            f"ProfilerStep#{number}" for number in range(1, 2 * copies + 1)
+        ]
 
 
 @pytest.mark.parametrize("size", [1, 13, 100])
