@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from commprof.cli import options
-from commprof.errors import CannotAnswer, InputRefused
+from commprof.errors import CannotAnswer, InputRefused, UsageError
 
 _HEAD_BYTES = 512
 _KIND = b'"schema": "commprof.report/'
@@ -30,6 +30,10 @@ def compare(
         typer.Option("--max-slowdown", help="Exit 1 if a step is slower by more than this share, and noise."),
     ] = None,
     comm_pattern: options.CommPattern = None,
+    only: Annotated[
+        list[str] | None,
+        typer.Option("--only", help="Only files that match this glob; given twice: the first for BASE, then for NEW."),
+    ] = None,
     jobs: options.Jobs = None,
     debug: options.Debug = False,
 ) -> int:
@@ -45,12 +49,15 @@ def compare(
     from commprof.settings import load_settings
 
     options.refuse_contradiction(html, no_html)
+    chosen = _chosen(only or [])
     gate = None if max_slowdown is None else named_limit("max-slowdown", max_slowdown).threshold
     patterns = [*load_settings().comm_patterns, *(comm_pattern or [])]
     name = f"{report_name([new])}-against-{report_name([base])}"
     usual = None if no_html or html is not None else Path("reports") / f"{name}.html"
     refuse_clashes([html or usual, None if json == "-" else json], [base, new])
-    comparison = compared(*(_report(path, patterns, jobs) for path in (base, new)))
+    comparison = compared(
+        *(_report(path, patterns, glob, jobs) for path, glob in zip((base, new), chosen, strict=True))
+    )
     if gate is not None and comparison["comparable"]:
         comparison["checks"] = [_gate(comparison, gate)]
     _show(comparison, to_errors=json == "-")
@@ -72,7 +79,14 @@ def compare(
     return _outcome(comparison)
 
 
-def _report(path: str, patterns: list[str], jobs: int | None) -> dict[str, Any]:
+def _chosen(only: list[str]) -> tuple[str | None, str | None]:
+    """The pattern for each of the two runs."""
+    if len(only) > 2:
+        raise UsageError("--only is given more than twice", hint="once for both runs, or once for each")
+    return (only[0], only[-1]) if only else (None, None)
+
+
+def _report(path: str, patterns: list[str], only: str | None, jobs: int | None) -> dict[str, Any]:
     """The report of a run, or the one that an earlier ``--json`` wrote."""
     from commprof.analysis.run import analyze
     from commprof.diagnosis.diagnose import diagnose
@@ -81,7 +95,7 @@ def _report(path: str, patterns: list[str], jobs: int | None) -> dict[str, Any]:
     kept = _kept_report(path)
     if kept is not None:
         return kept
-    analysis = analyze(path, comm_patterns=patterns, jobs=jobs)
+    analysis = analyze(path, comm_patterns=patterns, only=only, jobs=jobs)
     for warning in analysis.warnings:
         print(f"commprof: warning: {warning}", file=sys.stderr)
     return build_report(analysis, diagnose(analysis))

@@ -42,6 +42,11 @@ IDLE = {
     "unknown": Word("not determined", "The trace does not tell why."),
 }
 
+OF_FINDINGS = {
+    "pause": Word("pause", "Two launches lay much further apart than usual: something else kept the CPU."),
+    "copy": Word("copies", "Memory is copied or filled while neither compute nor communication runs."),
+}
+
 LATE = {
     "slow-device": Word("slow device", "The same kernels take longer than on its peers."),
     "more-work": Word("more work", "It runs more or larger kernels than its peers: no fault of the machine."),
@@ -77,6 +82,12 @@ STRATEGIES = {
     "ddp": "DDP", "zero1": "ZeRO-1", "zero2": "ZeRO-2", "zero3": "ZeRO-3", "fsdp": "FSDP", "hsdp": "HSDP",
     "tp": "tensor parallel", "sp": "sequence parallel", "pp": "pipeline parallel", "ep": "expert parallel",
     "cp": "context parallel", "none": "no parallelism", "unknown": "not recognised",
+}  # fmt: skip
+
+BOTTLENECKS = {
+    "communication": "communication", "straggler": "late ranks", "pipeline": "the pipeline",
+    "imbalance": "unequal work",
+    "host": "the CPU", "input": "input", "compute": "compute", "copy": "copies", "balanced": "none alone", "unknown": "not known",
 }  # fmt: skip
 
 

@@ -9,7 +9,7 @@ import jinja2
 from markupsafe import Markup
 
 from commprof.report.charts.wording import clean, rank_ranges
-from commprof.report.compare_view import compared_paths, words
+from commprof.report.compare_view import compared_name, compared_paths, words
 from commprof.report.write import MOST_SUBJECT, write_bytes
 from commprof.units import format_bytes, format_ns, format_share
 
@@ -44,9 +44,11 @@ def render_comparison(comparison: Json) -> str:
         shares=[_share(row) for row in comparison["shares"]],
         of=comparison["of"],
         kinds=[
-            (title, [_difference(row, _name(row)) for row in comparison[key][:_MOST_ROWS]], len(comparison[key]))
-            for title, key in (("By operation", "operations"), ("By process group", "groups"))
-            if comparison[key]
+            (title, [_difference(row, compared_name(row, 80)) for row in rows[:_MOST_ROWS]], len(rows))
+            for title, rows in (
+                ("By operation", comparison["operations"]), ("By process group", comparison["groups"]),
+            )
+            if rows
         ],
         buckets=[_bucket(row) for row in comparison["buckets"][:_MOST_ROWS]],
         findings=[_finding(row) for row in comparison["findings"]],
@@ -110,11 +112,6 @@ def _share(row: Json) -> Json:
     return {"name": row["name"], "of": row["of"], "base": format_share(row["base"]), "new": format_share(row["new"])}
 
 
-def _name(row: Json) -> str:
-    name = clean(row["name"] if row["name"] is not None else "unknown", 80).replace("_", "-")
-    return f"{name}, ranks {rank_ranges(row['ranks'])}" if row["ranks"] else name
-
-
 def _bucket(row: Json) -> Json:
     return {
         "index": row["index"],
@@ -127,6 +124,7 @@ def _finding(row: Json) -> Json:
     return {
         "title": clean(row["title"], 300),
         "status": row["status"],
+        "changed": clean(row["changed"], 300) if row["changed"] else None,
         "base": "not found" if row["status"] == "new" else format_ns(row["base_ns"]),
         "new": "not found" if row["status"] == "gone" else format_ns(row["new_ns"]),
     }

@@ -7,6 +7,8 @@ import statistics
 from collections.abc import Sequence
 from typing import Any
 
+from commprof.report.charts.wording import clean, rank_ranges
+from commprof.report.compare_findings import finding_rows
 from commprof.report.summary import of_what
 from commprof.units import format_ns, format_share
 from commprof.version import __version__
@@ -19,7 +21,8 @@ _SPLIT = (
     ("duration", "step"), ("compute", "compute"), ("comm", "communication"), ("overlap", "hidden communication"),
     ("exposed_comm", "exposed communication"), ("exposed_copy", "exposed copies"), ("idle", "idle"),
 )  # fmt: skip
-_LESS_IS_WORSE = ("overlap",)
+_AMOUNTS = ("overlap", "exposed_copy", "idle")
+"""Lengths of which there is more or less; the others are slower or faster."""
 
 
 def compare(base: Json, new: Json) -> Json:
@@ -41,7 +44,7 @@ def compare(base: Json, new: Json) -> Json:
         "operations": [] if reason else _exposure_rows(base, new, "op"),
         "groups": [] if reason else _exposure_rows(base, new, "group"),
         "buckets": [] if reason else _bucket_rows(base, new),
-        "findings": [] if reason else _finding_rows(base, new),
+        "findings": [] if reason else finding_rows(base, new),
         "verdicts": {"base": base["verdict"], "new": new["verdict"]},
         "checks": [],
     }
@@ -50,6 +53,14 @@ def compare(base: Json, new: Json) -> Json:
 def compared_paths(comparison: Json) -> str:
     """Which two runs a comparison is about."""
     return f"{comparison['new']['path']} against {comparison['base']['path']}"
+
+
+def compared_name(row: Json, most: int) -> str:
+    """An operation, or a group with its ranks, as people read it; any other row by its own name."""
+    if row.get("by") == "op" and row["name"] is not None:
+        return clean(row["name"], most).replace("_", "-")
+    name = clean(row["name"] if row["name"] is not None else "unknown", most)
+    return f"{name}, ranks {rank_ranges(row['ranks'])}" if row.get("ranks") else name
 
 
 def _about(report: Json) -> Json:
@@ -106,8 +117,8 @@ def changed(base: Sequence[float | None], new: Sequence[float | None]) -> Json:
     }
 
 
-def words(row: Json, *, less_is_worse: bool = False) -> str:
-    """``slower by 1.00 ms (20.0 %)``, ``within noise``."""
+def words(row: Json, *, amount: bool = False) -> str:
+    """``slower by 1.00 ms (20.0 %)``, of an ``amount`` ``more by ...``, ``within noise``."""
     change = row["change_ns"]
     if change is None:
         return "n/a"
@@ -116,7 +127,7 @@ def words(row: Json, *, less_is_worse: bool = False) -> str:
     if row["significant"] is False:
         return "within noise"
     share = "" if row["change_share"] is None else f" ({format_share(abs(row['change_share']))})"
-    more, less = ("more", "less") if less_is_worse else ("slower", "faster")
+    more, less = ("more", "less") if amount else ("slower", "faster")
     unsure = ", one step only" if row["significant"] is None else ""
     return f"{more if change > 0 else less} by {format_ns(abs(change))}{share}{unsure}"
 
@@ -126,7 +137,7 @@ def _split_rows(base: Json, new: Json) -> list[Json]:
     for key, label in _SPLIT:
         row = changed([s[f"{key}_ns"] for s in base["per_step"]], [s[f"{key}_ns"] for s in new["per_step"]])
         name = "window" if key == "duration" and of_what(base) == "window" else label
-        rows.append({"key": key, "name": name, **row, "words": words(row, less_is_worse=key in _LESS_IS_WORSE)})
+        rows.append({"key": key, "name": name, **row, "words": words(row, amount=key in _AMOUNTS)})
     return rows
 
 
@@ -146,7 +157,7 @@ def _summary(split: list[Json], whole: str) -> str:
     step = split[0]
     what = "A window" if whole == "window" else "A step"
     if step["significant"] is False or not step["change_ns"]:
-        said = f"{what} takes as long as before, within noise"
+        said = f"{what} takes as long as before{', within noise' if step['noise_ns'] is not None else ''}"
     else:
         said = f"{what} is {step['words']}"
     said += f": {format_ns(step['base_ns'])}, now {format_ns(step['new_ns'])}."
@@ -172,7 +183,8 @@ def _exposure_rows(base: Json, new: Json, by: str) -> list[Json]:
         row = changed(*series)
         rows.append(
             {
-                "name": key[0], "ranks": next(entry["ranks"] for entry in found if entry), **row, "words": words(row),
+                "by": by, "name": key[0], "ranks": next(entry["ranks"] for entry in found if entry),
+                **row, "words": words(row),
                 **{
                     f"{side}_{what}": entry[what] if entry else 0
                     for side, entry in zip(("base", "new"), found, strict=True)
@@ -233,32 +245,3 @@ def _buckets(report: Json) -> dict[int, Json]:
         }
         for index, found in rows.items()
     }
-
-
-def _finding_rows(base: Json, new: Json) -> list[Json]:
-    """Findings by id, what they cost before and now."""
-    sides = [_findings(report) for report in (base, new)]
-    rows = []
-    for identity in dict.fromkeys([*sides[0], *sides[1]]):
-        one, other = sides[0].get(identity), sides[1].get(identity)
-        rows.append(
-            {
-                "id": identity,
-                "title": (other or one or {})["title"],
-                "status": "gone" if other is None else "new" if one is None else "in both",
-                "base_ns": one["ns"] if one else None,
-                "new_ns": other["ns"] if other else None,
-                "base_severity": one["severity"] if one else None,
-                "new_severity": other["severity"] if other else None,
-            }
-        )
-    return rows
-
-
-def _findings(report: Json) -> dict[str, Json]:
-    found: dict[str, Json] = {}
-    for row in report["findings"]:
-        entry = found.setdefault(row["id"], {"title": row["title"], "severity": row["severity"], "ns": None})
-        if row["charged_ns"] is not None:
-            entry["ns"] = (entry["ns"] or 0) + row["charged_ns"]
-    return found

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from commprof.report.compare_findings import finding_rows
 from commprof.report.compare_view import changed, words
 from tests.builders.command import call, strict_json
 from tests.builders.kineto import Trace
@@ -152,3 +154,91 @@ def test_what_was_not_measured_has_no_difference() -> None:
 
     assert set(row.values()) == {None}
     assert words(row) == "n/a"
+
+
+def finding(
+    identity: str, ns: int | None, *, ranks: tuple[int, ...] = (0,), cause: str | None = None, severity: str = "high",
+    title: str = "",
+) -> dict[str, Any]:  # fmt: skip
+    """One finding of a report, as far as a comparison looks at it."""
+    return {
+        "id": identity, "title": title or identity, "severity": severity, "charged_ns": ns, "recoverable_ns": None,
+        "cause": cause, "ranks": list(ranks),
+    }  # fmt: skip
+
+
+def test_a_finding_about_another_rank_says_both_ranks() -> None:
+    base = {"findings": [finding("straggler", 5_000_000, ranks=(1,), cause="host", title="Rank 1 is late")]}
+    new = {"findings": [finding("straggler", 2_000_000, ranks=(3,), cause="input", title="Rank 3 is late")]}
+
+    (row,) = finding_rows(base, new)
+
+    assert (row["status"], row["base_ns"], row["new_ns"]) == ("in both", 5_000_000, 2_000_000)
+    assert row["changed"] == "now rank 3, was rank 1; cause now input, was host"
+
+
+def test_findings_of_one_id_find_their_own_again() -> None:
+    """Two late ranks before, the second of which is gone; the first was listed last and is the same in both."""
+    base = {
+        "findings": [
+            finding("straggler", 9, ranks=(2,), cause="host"),
+            finding("straggler", 5, ranks=(1,), cause="slow-device"),
+        ]
+    }
+    new = {"findings": [finding("straggler", 4, ranks=(1,), cause="slow-device")]}
+
+    rows = finding_rows(base, new)
+
+    assert [(row["status"], row["base_ns"], row["new_ns"], row["changed"]) for row in rows] == [
+        ("gone", 9, None, None),
+        ("in both", 5, 4, None),
+    ]
+
+
+def test_statements_are_no_findings_that_come_and_go() -> None:
+    """An entry without cost never counts; one that fell below the limit is still there, with what it costs now."""
+    statement = finding("not-communication", None, severity="info")
+    base = {"findings": [finding("host-bound", 800), statement]}
+    new = {"findings": [finding("host-bound", 20, severity="info"), finding("copy-bound", 3, severity="info")]}
+
+    rows = finding_rows(base, new)
+
+    assert [(row["id"], row["status"], row["base_ns"], row["new_ns"]) for row in rows] == [
+        ("host-bound", "in both", 800, 20)
+    ]
+
+
+def test_ranks_on_which_a_finding_was_merely_seen_are_no_difference() -> None:
+    base = {"findings": [finding("ddp-tail-bucket", 5, ranks=(0, 2), cause="tail", title="The last 4 buckets, 2.5 ms")]}
+    new = {"findings": [finding("ddp-tail-bucket", 6, ranks=(1,), cause="tail", title="The last 3 buckets, 2.9 ms")]}
+
+    (row,) = finding_rows(base, new)
+
+    assert row["changed"] is None
+
+
+def test_one_capture_of_several_is_chosen_for_each_side(tmp_path: Path) -> None:
+    """Captures a and b of one rank in one folder: ``--only`` twice compares them, once it takes the same for both."""
+    run_of([1000] * 4).write(tmp_path / "runs" / "rank0.a.json")
+    run_of([2000] * 4).write(tmp_path / "runs" / "rank0.b.json")
+    both = (tmp_path / "runs", tmp_path / "runs")
+
+    apart = call("compare", *both, "--no-html", "--only", "*.a.json", "--only", "*.b.json")
+    same = call("compare", *both, "--no-html", "--only", "*.a.json")
+    thrice = call("compare", *both, "--no-html", *["--only", "*"] * 3)
+
+    assert "slower by 1.00 ms (9.1 %)" in apart[1]
+    assert "takes as long as before" in same[1]
+    assert (apart[0], same[0], thrice[0]) == (0, 0, 2)
+
+
+def test_the_bottleneck_is_told_where_it_is_another_one(tmp_path: Path) -> None:
+    # 10 ms of compute beside 0.1 ms of exposed communication, then beside 5 ms: 1 % and 33 % of the step.
+    base = run_of([100] * 4).write(tmp_path / "base" / "rank0.json")
+    new = run_of([5000] * 4).write(tmp_path / "new" / "rank0.json")
+
+    changed_ = call("compare", base, new, "--no-html")[1]
+    same = call("compare", base, base, "--no-html")[1]
+
+    assert "Bottleneck: compute, now communication." in changed_
+    assert "Bottleneck" not in same
