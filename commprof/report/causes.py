@@ -87,7 +87,8 @@ STRATEGIES = {
 BOTTLENECKS = {
     "communication": "communication", "straggler": "late ranks", "pipeline": "the pipeline",
     "imbalance": "unequal work",
-    "host": "the CPU", "input": "input", "compute": "compute", "copy": "copies", "balanced": "none alone", "unknown": "not known",
+    "host": "the CPU", "input": "input", "compute": "compute", "copy": "copies", "balanced": "none alone",
+    "unknown": "not known",
 }  # fmt: skip
 
 
