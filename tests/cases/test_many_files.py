@@ -65,7 +65,7 @@ def test_c025_each_rank_is_reduced_before_the_next_is_read(
         gc.collect()
         alive.append(sum(columns() is not None for columns in earlier))
         rank = read(*arguments, **options)
-        earlier.append(weakref.ref(rank.device))
+        earlier.append(weakref.ref(rank.device.start))
         return rank
 
     monkeypatch.setattr(stage, "read_rank", watched)
