@@ -20,8 +20,8 @@ FASTER = (2, 4)
 """How many times faster compute is assumed to get in ``compute_to_comm_at``."""
 
 _SUMS = (
-    "calls", "bytes", "unsized", "comm", "exposed", "hidden", "host", "timed", "wait", "transfer", "exposed_wait",
-    "exposed_known", "compute", "busy",
+    "calls", "bytes", "unsized", "comm", "exposed", "hidden", "host", "timed", "transfer_timed", "wait", "transfer",
+    "exposed_wait", "exposed_known", "compute", "busy",
 )  # fmt: skip
 
 
@@ -91,11 +91,13 @@ def _waiting(analysis: Analysis, index: int, duration: Int64Array, exposed: Int6
     """Wait, transfer and their exposed parts of the calls whose wait is known; bounds are none of these."""
     nothing = np.zeros(len(duration), np.int64)
     if not analysis.waiting:
-        return dict.fromkeys(("timed", "wait", "transfer", "exposed_wait", "exposed_known"), nothing)
+        names = ("timed", "transfer_timed", "wait", "transfer", "exposed_wait", "exposed_known")
+        return dict.fromkeys(names, nothing)
     waits = analysis.waiting[index]
     known: NDArray[np.bool_] = (waits.wait >= 0) & ~waits.bound
     return {
         "timed": known.astype(np.int64),
+        "transfer_timed": (known & (waits.transfer >= 0)).astype(np.int64),
         "wait": np.where(known, waits.wait, 0),
         "transfer": np.where(known, np.maximum(waits.transfer, 0), 0),
         "exposed_wait": np.where(known, np.maximum(waits.exposed_wait, 0), 0),
@@ -134,7 +136,8 @@ def _row(analysis: Analysis, group: int, operation: str, sums: _Sums) -> dict[st
         "exposed_ns": values["exposed"],
         "exposed_host_ns": values["host"] if sums.host_known else None,
         "wait_ns": values["wait"] if timed else None,
-        "transfer_ns": values["transfer"] if timed else None,
+        # Of an all-to-all with unequal splits the wait may be known, but never what of the rest is transfer.
+        "transfer_ns": values["transfer"] if values["transfer_timed"] else None,
         "exposed_wait_ns": values["exposed_wait"] if timed else None,
         "exposed_transfer_ns": values["exposed_known"] - values["exposed_wait"] if timed else None,
         # Calls whose wait nobody knows: with them the two parts above add up to exposed_ns.

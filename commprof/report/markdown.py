@@ -8,6 +8,7 @@ from typing import Any
 from commprof.report import summary
 from commprof.report.causes import EXPOSED, named
 from commprof.report.charts.findings import with_unit
+from commprof.report.charts.pipeline import longest_stage
 from commprof.report.charts.strategy import strategy
 from commprof.report.charts.wording import clean, time_base
 from commprof.report.summary import of_what
@@ -39,7 +40,10 @@ def render_markdown(view: dict[str, Any]) -> str:
             ],
         )
     )
-    parts += [*_findings(report), *_causes(report), *_late(report), *_strategy(report)]
+    parts += [*_findings(report), *_causes(report), *_late(report)]
+    if line := longest_stage(report):
+        parts.append(_text(f"{line}."))
+    parts += _strategy(report)
     parts += ["## By rank", _ranks(report, of)]
     if report["groups"]:
         parts += ["## By process group and operation, whole capture, all ranks", _groups(report)]

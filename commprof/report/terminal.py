@@ -11,6 +11,7 @@ from rich.text import Text
 
 from commprof.report import summary
 from commprof.report.charts.accounting import left_out
+from commprof.report.charts.pipeline import longest_stage
 from commprof.report.charts.stragglers import replay
 from commprof.report.charts.wait_chain import wait_chain
 from commprof.report.summary import of_what
@@ -41,6 +42,9 @@ def print_summary(view: dict[str, Any], console: Console) -> None:
     if not any(finding.id == "straggler" for finding in found):
         _print_late(report, console)
     _print_wait_chain(report, console)
+    if line := longest_stage(report):
+        console.print()
+        console.print(Text(f"{line}."))
     _print_causes(report, console)
     _print_ranks(report, console)
     _print_groups(report, console)

@@ -35,7 +35,7 @@ def test_what_is_not_shown_is_counted() -> None:
     found = report(2, [("high", 9), ("low", 5), ("info", 3), ("info", 0)], 252_000_000)
 
     assert left_out(found, 1, "in the report") == (
-        "and 1 more in the report, 1 that is small or uncertain, 252 ms that no finding explains"
+        "and 1 more in the report, 1 small or uncertain finding, 252 ms that no finding explains"
     )
     assert left_out(report(2, [("high", 9)], 0), 1, "below") is None
 

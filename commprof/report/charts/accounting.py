@@ -97,7 +97,7 @@ def left_out(report: Json, shown: int, where: str) -> str | None:
     if larger > 0:
         parts.append(f"{larger} more {where}")
     if small:
-        parts.append(f"{small} that {'is' if small == 1 else 'are'} small or uncertain")
+        parts.append(f"{small} small or uncertain {'finding' if small == 1 else 'findings'}")
     bar = report.get("accounting")
     if bar and rows:
         unexplained = sum(part["ns"] for part in bar["parts"] if part["name"].startswith("unexplained"))

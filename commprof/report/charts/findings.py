@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from commprof.report.causes import EXPOSED, IDLE, LATE, Word
+from commprof.report.causes import EXPOSED, IDLE, LATE, OF_FINDINGS, Word
 from commprof.report.charts.wording import STEP, Json, clean, rank_ranges, share_of
 from commprof.units import format_bytes, format_gbps, format_ns
 
@@ -62,12 +62,13 @@ def _finding(row: Json, number: int, base: str, present: set[str], groups: dict[
         "recoverable": None if row["recoverable_ns"] is None else format_ns(row["recoverable_ns"]),
         "share": share_of(row["share_of_step"], base),
         "where": _where(row, base),
-        "cause": _cause(row.get("cause")),
+        "cause": _cause(row.get("cause"), row["id"]),
         "evidence": [
             {"what": clean(item["what"], 200), "value": with_unit(item["value"], item.get("unit"), base)}
-            for item in row["evidence"][:MOST_EVIDENCE]
+            for item in row["evidence"][:MOST_EVIDENCE] if item["value"] != 0
         ],
         "threshold": _threshold(row.get("threshold"), base),
+        "source": clean((row.get("threshold") or {}).get("source") or "", 240),
         "advice": [clean(line, 600) for line in row["advice"][:8]],
         "confidence": CONFIDENCE.get(row["confidence"], clean(row["confidence"], 20)),
         "links": _links(row, present, groups),
@@ -107,19 +108,19 @@ def _split_number(name: str) -> tuple[str, int | None]:
     return (stem, int(digits)) if numbered else (name, None)
 
 
-def _cause(code: str | None) -> Json | None:
-    """The cause in words, from whichever of the lists knows it."""
+def _cause(code: str | None, finding: str) -> Json | None:
+    """The cause in words, from whichever of the lists knows it; that of a late rank from the list of those."""
     if not code:
         return None
-    known: Word | None = next((words[code] for words in (EXPOSED, LATE, IDLE) if code in words), None)
+    lists = (LATE,) if finding == "straggler" else (EXPOSED, IDLE, OF_FINDINGS, LATE)
+    known: Word | None = next((words[code] for words in lists if code in words), None)
     return {"name": known.name if known else clean(code, 40), "meaning": known.meaning if known else None}
 
 
 def _threshold(threshold: Json | None, base: str) -> str | None:
     if not threshold or threshold.get("value") is None:
         return None
-    source = f" ({clean(threshold['source'], 240)})" if threshold.get("source") else ""
-    return f"{with_unit(threshold['value'], threshold.get('unit'), base)}{source}"
+    return with_unit(threshold["value"], threshold.get("unit"), base)
 
 
 def _links(row: Json, present: set[str], groups: dict[int, str]) -> list[Json]:

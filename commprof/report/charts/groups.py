@@ -111,6 +111,11 @@ def _row(rows: list[Json], at_least: dict[tuple[int | None, str], float]) -> Jso
         "members": clean(members, 60),
         "members_note": clean(note, 160) if note else None,
         "each": _each([row["exposed_ns"] for row in rows]),
+        "exposed_of": [
+            f"{name} {format_ns(ns)}"
+            for name, key in (("waiting", "exposed_wait_ns"), ("host late", "exposed_host_ns"))
+            if (ns := _known(rows, key))
+        ],
         "hosts": "n/a"
         if None in crosses
         else "crosses hosts"
@@ -135,7 +140,7 @@ def _row(rows: list[Json], at_least: dict[tuple[int | None, str], float]) -> Jso
         "clean": sum(row.get("clean_calls") or 0 for row in rows),
         "peak": _peak(rows),
         "efficiency": _efficiency(rows),
-        "fit": _fit(first) if len(rows) == 1 else None,
+        "fit": _fit(first) if len(rows) == 1 else [],
     }
 
 
@@ -176,7 +181,7 @@ def _ends(value: object) -> list[float | None]:
     return [value] if isinstance(value, int | float) else []
 
 
-def _fit(row: Json) -> str | None:
+def _fit(row: Json) -> list[str]:
     if row.get("alpha_ns") is None or row.get("beta_gbps") is None:
-        return None
-    return f"{format_ns(round(row['alpha_ns']))} latency, then {format_gbps(row['beta_gbps'])}"
+        return []
+    return [f"latency {format_ns(round(row['alpha_ns']))}", f"then {format_gbps(row['beta_gbps'])}"]

@@ -20,9 +20,9 @@ from commprof.report.charts.wording import (
 from commprof.units import format_ns
 
 _KEYS = ("duration_ns", "compute_ns", "comm_ns", "overlap_ns", "exposed_comm_ns", "exposed_copy_ns", "idle_ns")
-_WIDE, _MEDIUM, _CHIP = 16, 9, 3
-"""Percent of the bar from which on a label fits inside, on any screen and on a wide one."""
 _SHORT_ANSWER = 60
+_SHOWN = 0.0005
+"""Share below which copies are not worth a column: the bar cannot show them, and the text would be zero."""
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class Part:
     name: str
     time: str
     share: str
-    detail: str | None
+    details: tuple[str, ...]
 
 
 def average_split(report: Json) -> Json | None:
@@ -120,12 +120,10 @@ def _bar(report: Json, listed: set[int]) -> Json | None:
         whole, overlap = split["duration_ns"], split["overlap_ns"]
     else:
         return None
-    parts = _parts(ns, whole, base, overlap, is_cpu_run(report))
+    parts = _parts(ns, whole, base, overlap, _details(report))
     drawn = charged["segments"] if charged else [_plain(part, size, whole) for part, size in parts]
     for segment in drawn:
         segment["number"] = segment["number"] if segment["number"] in listed else None
-        free = segment["width"] - (_CHIP if segment["number"] else 0)
-        segment["room"] = "wide" if free >= _WIDE else "medium" if free >= _MEDIUM else "none"
     return {
         "title": _bar_title(report, charged is not None),
         "duration": format_ns(round(whole)),
@@ -135,24 +133,36 @@ def _bar(report: Json, listed: set[int]) -> Json | None:
     }
 
 
+def _details(report: Json) -> dict[str, tuple[str, ...]]:
+    """What a kind of time consists of, where that is known of the rank in the bar."""
+    exposed = ("includes queueing and waiting",) if is_cpu_run(report) else ()
+    overall = report.get("overall")
+    if not overall or len(report["ranks"]) > 1:
+        return {"exposed": exposed}
+    late = {
+        kind: (f"{format_ns(overall[key])} of it while the host was late",)
+        for kind, key in (("exposed", "exposed_host_ns"), ("idle", "idle_host_ns")) if overall.get(key)
+    }  # fmt: skip
+    return {"exposed": (*exposed, *late.get("exposed", ())), "idle": late.get("idle", ())}
+
+
 def _parts(
-    ns: tuple[float, ...], whole: float, base: str, overlap: float | None, cpu: bool
+    ns: tuple[float, ...], whole: float, base: str, overlap: float | None, details: dict[str, tuple[str, ...]]
 ) -> list[tuple[Part, float]]:
     compute, exposed, copies, idle = ns
-    hidden = None
+    hidden: tuple[str, ...] = ()
     if overlap:
         share = share_of(overlap / (overlap + exposed), COMM)
-        hidden = f"{format_ns(round(overlap))} of it hide {share}"
+        hidden = (f"{format_ns(round(overlap))} of it hide {share}",)
     rows = [
         ("compute", "Compute", compute, hidden),
-        ("exposed", "Exposed communication", exposed, "includes queueing and waiting" if cpu else None),
-        ("copy", "Exposed copies", copies, None),
-        ("idle", "Idle", idle, None),
+        ("exposed", "Exposed communication", exposed, details.get("exposed", ())),
+        ("copy", "Exposed copies", copies, ()),
+        ("idle", "Idle", idle, details.get("idle", ())),
     ]
-    # A run on CPUs has no copies to show.
     return [
-        (Part(kind, name, format_ns(round(size)), share_of(size / whole, base), detail), size)
-        for kind, name, size, detail in rows if kind != "copy" or size > 0 or not cpu
+        (Part(kind, name, format_ns(round(size)), share_of(size / whole, base), told), size)
+        for kind, name, size, told in rows if kind != "copy" or size >= _SHOWN * whole
     ]  # fmt: skip
 
 

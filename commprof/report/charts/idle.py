@@ -34,7 +34,7 @@ def idle(report: Json, base: str) -> Json | None:
                 "op": clean(min(names[cause], key=lambda op: (-names[cause][op], op)), 60) if cause in names else None,
                 "time": format_ns(round(total / windows)),
                 "share": share_of(ratio(total, step_ns), base),
-                "gaps": f"{gaps / windows:,.0f}" if gaps % windows == 0 else f"{gaps / windows:,.1f}",
+                "gaps": f"{gaps / windows:,.0f}" if gaps >= windows else f"{gaps / windows:.1f}",
                 "width": total / longest * 100,
             }
             for cause, (total, gaps) in ordered if total

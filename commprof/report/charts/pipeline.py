@@ -5,11 +5,15 @@ from __future__ import annotations
 from collections import defaultdict
 
 from commprof.report.charts.wording import Json, clean, count
-from commprof.units import format_bytes, format_ns
+from commprof.units import format_bytes, format_ns, format_share
 
 MOST_STAGES = 64
-MOST_ROWS = 30
+MOST_ROWS = 12
 MOST_PEERS = 16
+_TELLING = 0.01
+"""Share of the whole cost below which a kernel is not worth a row."""
+_UNEVEN = 0.02
+"""A stage that is longer than the others by less is not worth a word."""
 
 
 def pipeline(report: Json) -> Json | None:
@@ -29,10 +33,24 @@ def pipeline(report: Json) -> Json | None:
         "ideal": None if ideal is None else f"{ideal:.3f}",
         "ideal_left": None if ideal is None else min(ideal, 1) * 100,
         "imbalance": format_ns(found["stage_imbalance_ns"]) if found.get("stage_imbalance_ns") is not None else None,
+        "longest": longest_stage(report),
         "rows": rows[:MOST_STAGES],
         "total": len(rows),
         "waits": any(row["known"] for row in rows),
     }
+
+
+def longest_stage(report: Json) -> str | None:
+    """The stage that computes longer than the others, which accuses nobody; ``None`` where they are alike."""
+    found = report.get("pipeline") or {}
+    stage, excess = found.get("longest_stage"), found.get("longest_stage_excess")
+    if stage is None or excess is None or excess < _UNEVEN:
+        return None
+    last = "the last stage" if stage == found["stages"] - 1 else "the first stage" if stage == 0 else f"stage {stage}"
+    return (
+        f"Unequal stages: {last} computes {format_share(excess)} longer than the others do on average. That is how the "
+        "model is cut, no fault of a machine"
+    )
 
 
 def _tensor(sides: list[int] | None) -> str | None:
@@ -122,11 +140,14 @@ def contention(report: Json) -> Json | None:
     rows = report.get("contention") or []
     if not rows:
         return None
+    whole = sum(row["cost_ns_per_step"] or 0 for row in rows)
     ordered = sorted(rows, key=lambda row: -(row["cost_ns_per_step"] or 0))
+    ordered = [row for row in ordered if (row["cost_ns_per_step"] or 0) > _TELLING * whole] or ordered[:1]
     return {
         "rows": [
             {
                 "kernel": clean(row["kernel"], 120),
+                "whole_name": clean(row["kernel"], 1_000),
                 "alone": format_ns(round(row["mean_alone_ns"])),
                 "beside": format_ns(round(row["mean_beside_ns"])),
                 "calls": f"{row['calls_alone']:,} / {row['calls_beside']:,}",
@@ -136,5 +157,5 @@ def contention(report: Json) -> Json | None:
             for row in ordered[:MOST_ROWS]
         ],
         "total": len(rows),
-        "cost": format_ns(sum(row["cost_ns_per_step"] or 0 for row in rows)),
+        "cost": format_ns(whole),
     }

@@ -5,7 +5,7 @@ from __future__ import annotations
 from commprof.report.causes import LATE, LATE_KINDS, named
 from commprof.report.charts.findings import with_unit
 from commprof.report.charts.wording import Json, clean, count, rank_ranges, ratio, share_of
-from commprof.units import format_ns
+from commprof.units import format_ns, format_share
 
 MOST_ROWS = 24
 MOST_LINKS = 12
@@ -26,9 +26,11 @@ def replay(report: Json) -> str | None:
     found = next(iter(report.get("whatif") or []), None)
     if found is None or found["gain_ns"] <= 0:
         return None
+    error = found.get("replay_error")
+    told = "" if error is None else f"; replayed as it was, it is off by {format_share(error)} of step time"
     return (
         f"Replayed with {clean(found['change'], 80)}, a step takes {format_ns(found['step_ns'])} on average, "
-        f"{format_ns(found['gain_ns'])} less (the first step left out)"
+        f"{format_ns(found['gain_ns'])} less (the first step left out{told})"
     )
 
 
@@ -55,14 +57,14 @@ def _row(row: Json, step_ns: int | None, base: str) -> Json:
         "charged": format_ns(row["charged_ns_per_step"]),
         "share": share_of(share if share is not None else ratio(row["charged_ns_per_step"], step_ns), base),
         "last": f"last in {row['last']:,} of {count(row['matched'], 'call')}",
-        "evidence": [_evidence(item, base) for item in row["evidence"][:8] if not _is_said(item)],
+        "evidence": [_evidence(item, base) for item in row["evidence"][:8] if _tells(item)],
         "chain": [clean(link, 30) for link in row["chain"][:MOST_LINKS]] if len(row["chain"]) > 1 else [],
     }
 
 
-def _is_said(item: object) -> bool:
-    """How often it was last stands in the row already."""
-    return isinstance(item, dict) and item.get("what") == "last to arrive"
+def _tells(item: object) -> bool:
+    """How often it was last stands in the row already, and a nought is no evidence."""
+    return not isinstance(item, dict) or (item.get("what") != "last to arrive" and item.get("value") != 0)
 
 
 def _evidence(item: object, base: str) -> str:

@@ -29,7 +29,7 @@ function startCalls(showInTimeline) {
 
   function line(row) {
     const tr = element("tr");
-    for (const column of columns) tr.append(element("td", column.texts[row], column.number ? "n" : ""));
+    for (const column of columns) tr.append(element("td", column.texts[row], `col-${column.key}${column.number ? " n" : ""}`));
     const last = element("td");
     const show = showInTimeline(columns[at("rank")].values[row], columns[at("start_ns")].values[row],
       columns[at("duration_ns")].values[row]);
