@@ -5,14 +5,16 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from commprof.analysis.combine import ranks_text
 from commprof.analysis.exposedwait import waiting_pieces
 from commprof.analysis.flags import FIRST_USE, PROFILER_START
-from commprof.analysis.model import Analysis, RankAnalysis
+from commprof.analysis.model import Analysis, Note, RankAnalysis
 from commprof.analysis.places import CAUSES, NOWHERE, PEER_WAIT, UNKNOWN_CAUSE
 from commprof.analysis.purposes import POINT_TO_POINT
 from commprof.analysis.waiting import CallWaits
 from commprof.intervals import Int64Array
 from commprof.trace.model import NOT_LAUNCHED, Calls
+from commprof.units import format_ns, format_share
 
 _STRUCTURAL, _PROFILER_START, _FIRST_USE = (
     CAUSES.index(name) for name in ("structural", "profiler-start", "first-use")
@@ -29,6 +31,7 @@ def refine_with_waits(analysis: Analysis) -> None:
     its kind is taken to have waited for its peer.
     """
     _share_flags(analysis)
+    _note_starts(analysis)
     have = {rank.rank for rank in analysis.ranks}
     whole = [bool(facts.ranks) and have.issuperset(facts.ranks or ()) for facts in analysis.groups]
     for rank, groups, waits in zip(analysis.ranks, analysis.group_of, analysis.waiting, strict=True):
@@ -79,3 +82,23 @@ def _share_flags(analysis: Analysis) -> None:
     borders = np.cumsum([len(rank.calls) for rank in analysis.ranks])[:-1]
     for rank, part in zip(analysis.ranks, np.split(flag, borders), strict=True):
         rank.places.flag = part
+
+
+def _note_starts(analysis: Analysis) -> None:
+    """Say how much of exposed communication is calls that only the start of a recording or a communicator made long."""
+    total = sum(int(rank.shares.exposed.sum()) for rank in analysis.ranks)
+    either = "the start of the recording or of a communicator made long"
+    waited = "waited for other ranks to start recording" if len(analysis.ranks) > 1 else either
+    for flag, code, why in (
+        (PROFILER_START, "profiler-start", waited),
+        (FIRST_USE, "first-use", "set up their communicator"),
+    ):
+        found = {rank.rank: rank.shares.exposed[rank.places.flag == flag] for rank in analysis.ranks}
+        found = {rank: exposed for rank, exposed in found.items() if exposed.any()}
+        ns, count = (sum(int(of(exposed)) for exposed in found.values()) for of in (np.sum, len))
+        if found:
+            who = f"{'rank' if len(found) == 1 else 'ranks'} {ranks_text(list(found))}"
+            what = f"{count} {'call that' if count == 1 else 'calls that'} {why} had {format_ns(ns)} of exposed time"
+            share = f"{format_share(ns / total)} of exposed communication"
+            rest = "The split counts it; averages, bandwidth and late ranks do not."
+            analysis.notes.append(Note(code, f"{who}: {what}, {share}. {rest}"))

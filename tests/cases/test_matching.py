@@ -70,6 +70,7 @@ def test_c104_one_rank_alone_cannot_split_waiting_from_transfer(tmp_path: Path) 
     assert column(found, "wait_ns") == column(found, "transfer_ns") == {0: [None]}
     assert found.notes("single-rank")
     assert not found.report["stragglers"]
+    assert not {"low-bandwidth", "slow-link", "network-intermittent"} & {row["id"] for row in found.report["findings"]}
 
 
 def test_c105_with_a_member_missing_the_figures_are_bounds_and_nobody_is_last(tmp_path: Path) -> None:
@@ -118,7 +119,11 @@ def test_c108_the_start_of_a_profiler_counts_nowhere(tmp_path: Path, sequence: b
 
     assert column(found, "flag")[0] == ["profiler-start"] + [None] * 19
     assert not found.report["stragglers"]
+    assert [row["id"] for row in found.report["findings"] if row["severity"] != "info"] == []
+    assert found.report["groups"][0]["clean_calls"] == 19
     assert column(found, "exposed_ns")[0][0] == 14_999_999_000 + 1000
+    (note,) = found.notes("profiler-start")
+    assert "15.0 s of exposed time, 100.0 % of exposed communication" in note
 
 
 LONG_US = 15_000_000
@@ -149,6 +154,21 @@ def test_c110_setting_up_a_communicator_is_long_on_all_ranks_and_no_waiting(tmp_
 
     assert column(found, "flag") == {rank: ["first-use"] + [None] * 9 for rank in (0, 1)}
     assert not found.report["stragglers"]
+    assert [row["id"] for row in found.report["findings"] if row["severity"] != "info"] == []
+    (group,) = found.report["groups"]
+    assert (group["clean_calls"], group["busbw_gbps_median"], group["wait_ns"]) == (9, 200.0, 0)  # 4 MB in 20 us
+    # 214 ms on two ranks, of 214.18 each.
+    (note,) = found.notes("first-use")
+    assert "428 ms of exposed time, 99.9 % of exposed communication" in note
+
+
+def test_c108_one_rank_alone_cannot_tell_why_the_start_was_long(tmp_path: Path) -> None:
+    spans = [(0, 214_000)] + [(220_000 + 1000 * i, 220_020 + 1000 * i) for i in range(9)]
+    found = ranks(tmp_path, [spans, spans], only=[0], step=300_000)
+
+    (note,) = found.notes("profiler-start")
+    assert "the start of the recording or of a communicator" in note
+    assert found.notes("first-use") == []
 
 
 @pytest.mark.parametrize("sequence", [True, False])
