@@ -15,6 +15,7 @@ from commprof.report.write import json_text, write_bytes
 from commprof.trace.discover import find_candidates
 from commprof.trace.model import Trace
 from commprof.trace.read import read_rank
+from commprof.trace.recaptures import newest_captures
 
 Pathish = str | os.PathLike[str]
 
@@ -26,7 +27,9 @@ def load(paths: Pathish | Iterable[Pathish], *, only: str | None = None) -> Trac
     """
     given = [os.fspath(paths)] if isinstance(paths, (str, os.PathLike)) else [os.fspath(path) for path in paths]
     ranks, ignored = [], []
-    candidates = find_candidates(given, only)
+    found = newest_captures(find_candidates(given, only))
+    candidates = found.kept
+    ignored += [(candidate.display, "an older capture in the same folder") for candidate in found.older]
     for candidate in candidates:
         try:
             ranks.append(read_rank(candidate.path, manifest=candidate.manifest))

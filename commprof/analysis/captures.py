@@ -28,7 +28,8 @@ def hint_to_choose(one: str, other: str, rank: int) -> str:
     if any(_fits(path, pattern) for path, pattern in ((one, patterns[1]), (other, patterns[0]))):
         return _GENERAL
     first, second = map(shlex.quote, patterns)
-    return f"two captures lie there; choose one with --only {first} or --only {second}"
+    first_do = "hold them against each other with commprof compare, or " if patterns[0].endswith("/*") else ""
+    return f"two captures lie there; {first_do}choose one with --only {first} or --only {second}"
 
 
 def _form(path: str, rank: int) -> str:

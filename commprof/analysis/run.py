@@ -19,6 +19,7 @@ from commprof.manifest import Manifest
 from commprof.trace.classify import compile_patterns
 from commprof.trace.discover import Candidate, find_candidates, manifests_without_trace
 from commprof.trace.read import read_rank
+from commprof.trace.recaptures import newest_captures
 from commprof.trace.workers import open_pool
 from commprof.units import format_ns
 
@@ -67,7 +68,8 @@ def analyze(
     options = AnalysisOptions(hosts, hardware)
     options.check()
     selection = None if steps is None else parse_steps(steps)
-    candidates = find_candidates(given, only)
+    found = newest_captures(find_candidates(given, only))
+    candidates = found.kept
     if on_total is not None:
         on_total(sum(candidate.size for candidate in candidates))
     # Timelines are kept of the first ranks only: a screen shows no more, and they are the largest part of a result.
@@ -104,10 +106,17 @@ def analyze(
     if not ranks:
         listed = "; ".join(f"{path}: {reason}" for path, reason in ignored[:3])
         raise InputRefused(f"{', '.join(given)}: no trace found ({listed})", hint="give a Kineto JSON trace")
+    ignored += [(candidate.display, "an older capture in the same folder") for candidate in found.older]
     analysis = combine(given[0] if len(given) == 1 else ", ".join(given), ranks, ignored, manifests, comm_patterns)
+    if (told := found.told()) is not None:
+        analysis.warnings.insert(0, told)
+        analysis.notes.insert(0, Note("older-captures", f"{told[:1].upper()}{told[1:]}."))
     across(analysis, options)
     _add_timelines(analysis, work)
+    recorded = {manifest.rank for manifest in manifests}
     for manifest in manifests_without_trace(candidates):
+        if manifest.rank in recorded:  # an earlier or later try of the same rank
+            continue
         reason = manifest.reason or "no reason given"
         analysis.notes.append(Note("capture-incomplete", f"rank {manifest.rank}: its capture wrote no trace: {reason}"))
     analysis.notes += [

@@ -20,6 +20,7 @@ from commprof.trace.discover import Candidate, find_candidates
 from commprof.trace.metadata import rank_in_name
 from commprof.trace.model import FileFacts, RankTrace
 from commprof.trace.read import read_rank
+from commprof.trace.recaptures import newest_captures
 
 _ABSOLUTE_NS = 1_000_000_000_000_000_000
 """Later times are Unix times: this is September 2001, and no machine has been up for 32 years."""
@@ -215,10 +216,13 @@ def _candidates(given: list[str], only: str | None, found: Examination) -> list[
     manifests = _manifests(given, found)
     broken = list(found.broken)
     try:
-        return find_candidates(given, only)
+        newest = newest_captures(find_candidates(given, only))
     except InputRefused:
         if not broken:
             raise
+    else:
+        found.passed_over += [(it.display, "an older capture in the same folder") for it in newest.older]
+        return newest.kept
     files = [file for path in given for file in _local_files(path)]
     return [
         Candidate(str(file), os.path.relpath(file, root), named, manifests.get(file), file.stat().st_size)

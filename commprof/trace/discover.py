@@ -5,8 +5,9 @@ from __future__ import annotations
 import fnmatch
 import glob
 import os
+from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from commprof.errors import InputRefused
 from commprof.manifest import SLOW_PREFIX, SUFFIX, Manifest, read_manifests
@@ -33,13 +34,24 @@ def find_candidates(paths: Sequence[str], only: str | None = None) -> list[Candi
     found: list[Candidate] = []
     for path in paths:
         found += _in_url(path) if "://" in path else _in_path(path)
-    unique = {candidate.path: candidate for candidate in found}
+    unique = {candidate.path: candidate for candidate in (_told_apart(found) if len(paths) > 1 else found)}
     chosen = [c for c in unique.values() if only is None or _matches(c, only)]
     if not chosen:
         _refuse_empty_captures(paths)
         reason = "no file in it" if only is None else f"no file matches {only!r}"
         raise InputRefused(f"{', '.join(paths)}: {reason}", hint="give the folder of a capture or a trace file")
     return sorted(chosen, key=lambda candidate: candidate.path)
+
+
+def _told_apart(found: list[Candidate]) -> list[Candidate]:
+    """Candidates of several paths under names that say which they came from: those of folders, and equal ones."""
+    names = Counter(candidate.display for candidate in found)
+    return [
+        candidate
+        if "://" in candidate.path or (candidate.named and names[candidate.display] == 1)
+        else replace(candidate, display=candidate.path)
+        for candidate in found
+    ]
 
 
 def _refuse_empty_captures(paths: Iterable[str]) -> None:
