@@ -104,6 +104,10 @@ def test_analysis_imports_no_torch_and_no_pandas(tmp_path: Path) -> None:
     assert run.stdout.strip() == "[]"
 
 
+def test_those_who_install_the_package_get_its_types() -> None:
+    assert (PACKAGE / "py.typed").is_file()
+
+
 def test_everything_public_can_be_reached_and_is_described() -> None:
     import commprof
 
