@@ -22,7 +22,7 @@ from commprof.analysis.scene import Scene
 from commprof.analysis.syncs import BLOCKING_WAIT, RATE_LIMITER, Syncs
 from commprof.analysis.work import Work
 from commprof.intervals import Int64Array, IntervalSet, empty, union
-from commprof.trace.model import NOT_LAUNCHED
+from commprof.trace.model import NOT_LAUNCHED, Calls
 
 DELAYS = ("communication", "after-wait", "after-synchronisation", "input", "pause")
 
@@ -40,12 +40,14 @@ class HostDelays:
     ``exposed[i, k]`` is a part of the host-bound part of piece ``i`` of exposed time, shape ``(pieces, reasons)``;
     ``idle[device, window]`` a part of the idle time with cause ``launch`` in that window (an index into the names of
     the steps), shape ``(reasons,)``. ``waited[device, window]`` is how long the CPU waited for communication and how
-    long for the device otherwise: no more can come back by not waiting.
+    long for the device otherwise: no more can come back by not waiting. ``launching`` is how long a thread was inside
+    the launch of each call, shape ``(calls,)``, 0 where the trace does not tell.
     """
 
     exposed: Int64Array
     idle: dict[tuple[int, int], Int64Array]
     waited: dict[tuple[int, int], Int64Array]
+    launching: Int64Array
 
 
 def find_delays(scene: Scene, syncs: Syncs, host: Int64Array) -> HostDelays:
@@ -77,7 +79,7 @@ def find_delays(scene: Scene, syncs: Syncs, host: Int64Array) -> HostDelays:
         for place, part in enumerate(parts):
             # A stretch may be shared by several calls: each has its part of the reason.
             exposed[mine, place] = part.within(start, end) * host[mine] // whole
-    return HostDelays(exposed, idle, waited)
+    return HostDelays(exposed, idle, waited, _launch_costs(calls, launching))
 
 
 class _Stalls:
@@ -192,6 +194,18 @@ def _ahead_again(work: Work, after: Int64Array) -> Int64Array:
     order = queued[np.argsort(launch[queued], kind="stable")]
     place = np.searchsorted(launch[order], after, side="left")
     return np.append(start[order], np.iinfo(np.int64).max)[place]
+
+
+def _launch_costs(calls: Calls, launching: IntervalSet) -> Int64Array:
+    """How long the launch of each call took; launches without a gap between them have equal parts."""
+    out = np.zeros(len(calls), np.int64)
+    known = np.flatnonzero(calls.issued != NOT_LAUNCHED)
+    place = np.searchsorted(launching.starts, calls.issued[known], side="right") - 1
+    inside = (place >= 0) & (calls.issued[known] < np.append(launching.ends, 0)[place])
+    place = place[inside]
+    share = np.maximum(np.bincount(place, minlength=len(launching)), 1)
+    out[known[inside]] = ((launching.ends - launching.starts) // share)[place]
+    return out
 
 
 def _launching(scene: Scene) -> IntervalSet:

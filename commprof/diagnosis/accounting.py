@@ -135,16 +135,28 @@ def _severity(ground: Ground, case: Case, lost: Int64Array, share: float | None)
     limits = ground.limits
     if share is None or case.most == "info":
         return "info", limits.finding
-    if len(lost) >= limits.enough_steps:
-        error = float(np.std(lost, ddof=1)) / math.sqrt(len(lost))
-        if float(lost.mean()) <= limits.standard_errors * error:
-            return "low" if case.by_event and share >= limits.finding else "info", limits.finding
+    if len(lost) >= limits.enough_steps and lost.mean() <= limits.standard_errors * _standard_error(ground, lost):
+        return "low" if case.by_event and share >= limits.finding else "info", limits.finding
     bands = (("high", limits.high), ("medium", limits.medium), ("low", limits.finding))
     for name, limit in bands:
         if share >= limit:
             at_most = SEVERITIES.index(case.most)
             return SEVERITIES[max(at_most, SEVERITIES.index(name))], limit
     return "info", limits.finding
+
+
+def _standard_error(ground: Ground, lost: Int64Array) -> float:
+    """Standard error of the mean over steps.
+
+    Two ranks that lose nearly the same take turns at being the reference, and lose it to different causes: where each
+    of them stands for two steps or more, scatter is that within the steps of one rank.
+    """
+    plain = float(np.std(lost, ddof=1))
+    _, place, count = np.unique([step.where for step in ground.steps], return_inverse=True, return_counts=True)
+    if len(count) > 1 and count.min() > 1:
+        mean = np.bincount(place, lost) / count
+        plain = min(plain, math.sqrt(float(((lost - mean[place]) ** 2).sum()) / (len(lost) - len(count))))
+    return plain / math.sqrt(len(lost))
 
 
 def ranked(findings: list[tuple[Finding, Charge]]) -> list[tuple[Finding, Charge]]:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from commprof.analysis.bucket_advice import BucketAdvice, Layout
 from commprof.analysis.places import NOWHERE
 from commprof.diagnosis.findings.shorter import transfers
 from commprof.diagnosis.ground import REDUCTIONS, Ground, Mask, ReferenceStep
@@ -252,8 +253,7 @@ def advised_caps(ground: Ground, rows: Mask) -> tuple[tuple[str, ...], tuple[Evi
     found = next((entry for entry in ground.analysis.bucket_advice if entry.group == group), None)
     if found is None or found.best == found.current or not found.gain:
         return (), ()
-    cap, first = (round(size / (1 << 20)) for size in (found.best.cap, found.best.first))
-    option = f"bucket_cap_mb={cap}" if first == cap else f"bucket_cap_mb_list=[{first}, {cap}]"
+    option = _option(found.best)
     sure = " (outside of the measured sizes)" if found.extrapolated else ""
     text = (
         f"Predicted from the measured latency and bandwidth{sure}: {option} leaves {format_ns(found.best.tail)} after "
@@ -261,3 +261,45 @@ def advised_caps(ground: Ground, rows: Mask) -> tuple[tuple[str, ...], tuple[Evi
         f"backward pass instead of {format_ns(found.current.tail)}."
     )
     return (text,), (Evidence(f"predicted gain of {option}", found.gain, "ns"),)
+
+
+def _option(layout: Layout) -> str:
+    """A layout in the words of DDP, in MiB."""
+    cap, first = (round(size / (1 << 20)) for size in (layout.cap, layout.first))
+    return f"bucket_cap_mb={cap}" if first == cap else f"bucket_cap_mb_list=[{first}, {cap}]"
+
+
+@dataclass(frozen=True, slots=True)
+class Fewer:
+    """A layout with at most half as many buckets, what it is predicted to gain per step (ns), and the words for it."""
+
+    layout: Layout
+    gain: int
+    told: str
+
+    @classmethod
+    def of(cls, advice: BucketAdvice) -> Fewer:
+        """The layout that leaves least of those with at most half as many buckets; there is one."""
+        halved = [layout for layout in advice.layouts if 2 * layout.buckets <= advice.current.buckets]
+        best = min(halved, key=lambda layout: (layout.tail, layout.buckets))
+        told = (
+            f"Predicted from the measured latency and bandwidth: {_option(best)} leaves {format_ns(best.tail)} after "
+            f"the backward pass instead of {format_ns(advice.current.tail)}."
+        )
+        return cls(best, advice.current.tail - best.tail, told)
+
+
+def fewer_buckets(ground: Ground, rows: Mask) -> Fewer | None:
+    """The best of the layouts with at most half as many buckets, if it is predicted to gain enough for a finding.
+
+    Reference ranks of several replicas have groups of their own: what the one that gains least would gain.
+    """
+    groups = set(ground.exposed.group[rows].tolist())
+    advice = [entry for entry in ground.analysis.bucket_advice if entry.group in groups]
+    found = [
+        Fewer.of(entry) for entry in advice if any(2 * one.buckets <= entry.current.buckets for one in entry.layouts)
+    ]
+    if len(ground.analysis.ranks) < 2 or not found or len(found) < len(groups):
+        return None
+    least = min(found, key=lambda one: one.gain)
+    return least if least.gain * len(ground.steps) >= ground.limits.finding * ground.duration else None

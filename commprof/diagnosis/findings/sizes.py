@@ -8,14 +8,16 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from commprof.diagnosis.findings.case import Case, delayed, hideable, idle_of, ranks_of, steps_of, whole
+from commprof.diagnosis.findings.case import Case, Claim, delayed, hideable, idle_of, ranks_of, steps_of
 from commprof.diagnosis.findings.reductions import (
     NOT_OVERLAP,
     advised_caps,
     facts,
+    fewer_buckets,
     last_is_large,
     of_gradients,
     one_bucket,
+    tail_of,
     with_overlap,
 )
 from commprof.diagnosis.findings.shorter import transfers
@@ -68,39 +70,60 @@ def bucket_too_large(ground: Ground) -> Iterator[Case]:
 
 
 def buckets_too_small(ground: Ground) -> Iterator[Case]:
-    """Many small reductions: their latency, or launching them, costs more than their bytes."""
+    """Many small reductions: their latency, or launching them, costs more than their bytes; or a layout with half as
+    many is predicted to leave much less after the backward pass."""
     rows, found = of_gradients(ground)
-    if not rows.any():
+    if not rows.any() or _in_units(ground, rows):
         return
     count, size = _many([len(step.calls) for step in found], [int(step.size[step.size > 0].sum()) for step in found])
     needed = 1 + math.ceil(size / ground.limits.bucket_cap)
-    if count < max(ground.limits.many_buckets, 4 * needed):
+    fewer = fewer_buckets(ground, rows)
+    small = count >= 4 * needed
+    if count < ground.limits.many_buckets or not (small or fewer):
         return
-    yield from _small(ground, rows, 1 - needed / count, "buckets-too-small",
+    latency, told = np.where(rows, _latency(ground), 0.0), advised_caps(ground, rows)[0]
+    saved = (ground.exposed.rest * latency).astype(np.int64)
+    if fewer is not None:
+        saved = np.maximum(saved, _of_tail(ground, rows, fewer.gain))
+        needed, told = (needed if small else fewer.layout.buckets), (fewer.told,)
+    calls = [step.calls for step in found]
+    removable = 1 - needed / count if small else 0.0
+    yield from _small(ground, rows, calls, (latency, saved, removable), "buckets-too-small",
         f"Gradient buckets are too small: {count:.0f} reductions where {needed} would do",
         (
-            *advised_caps(ground, rows)[0],
+            *told,
             f"Make buckets larger: raise {CAP} (default 25), reduce_bucket_size (DeepSpeed); the last bucket then is "
             "larger "
             "too and exposes more.",
         ))  # fmt: skip
 
 
+def _of_tail(ground: Ground, rows: Mask, gain: int) -> Int64Array:
+    """``gain`` ns of every step, out of what the given reductions expose after the backward pass."""
+    rest = np.where(tail_of(ground, rows), ground.exposed.rest, 0)
+    share = np.minimum(gain / np.maximum(ground.per_step(ground.exposed.step, rest), 1), 1.0)
+    back: Int64Array = np.floor(rest * share[ground.exposed.step]).astype(np.int64)
+    return back
+
+
 def tiny_messages(ground: Ground) -> Iterator[Case]:
     """Many messages that are all latency."""
     rows = ~ground.operation_is("send", "recv", "send_recv", "barrier") & ~ground.flag_is("profiler-start", "first-use")
     rows &= _latency(ground) > 0
-    counts, sizes = [], []
+    counts, sizes, calls = [], [], []
     for step in ground.steps:
         tiny = np.flatnonzero(_latency_of_calls(ground, step) >= ground.limits.latency_share)
         mine = _in_step(step, tiny)
+        calls.append(mine)
         counts.append(len(mine))
         sizes.append(int(np.maximum(step.rank.calls.size_bytes[mine], 0).sum()))
     count, size = _many(counts, sizes)
     if count < ground.limits.many_calls or not rows.any():
         return
     needed = max(1, math.ceil(size / ground.limits.bucket_cap))
-    yield from _small(ground, rows, max(0.0, 1 - needed / count), "tiny-messages",
+    latency = np.where(rows, _latency(ground), 0.0)
+    saved = (ground.exposed.rest * latency).astype(np.int64)
+    yield from _small(ground, rows, calls, (latency, saved, max(0.0, 1 - needed / count)), "tiny-messages",
         f"Many tiny messages ({count:.0f}): latency decides, not bandwidth",
         (
             "Join them: bucket small tensors into one call (flatten, all_reduce_coalesced, larger DDP or FSDP units), "
@@ -122,29 +145,38 @@ def _in_step(step: ReferenceStep, calls: Int64Array) -> Int64Array:
     return mine
 
 
+def _in_units(ground: Ground, rows: Mask) -> bool:
+    """Whether these reductions are of units of sharded parameters: a module decides on their size, no bucket."""
+    strategy = ground.analysis.strategy
+    parts = [] if strategy is None else [part for part in strategy.parts if part.name in ("fsdp", "hsdp", "zero3")]
+    return bool(np.isin(ground.exposed.group[rows], [group for part in parts for group in part.groups]).any())
+
+
 def _small(
-    ground: Ground, rows: Mask, removable: float, identity: str, title: str, advice: tuple[str, ...]
-) -> Iterator[Case]:
+    ground: Ground, rows: Mask, calls_of: list[Int64Array],
+    saved: tuple[NDArray[np.float64], Int64Array, float], identity: str, title: str, advice: tuple[str, ...],
+) -> Iterator[Case]:  # fmt: skip
     """The case of too many calls: latency of those bound by it, and of the CPU's time to launch what need not be.
 
-    The CPU's part comes back too: it launches these calls, not compute.
+    The CPU's part comes back too: it launches these calls, not compute. ``calls_of`` are the calls of every step,
+    ``saved`` the latency as a share of each row, what of its rest comes back, and which part of the calls need not be.
     """
     exposed = ground.exposed
-    latency = np.where(rows, _latency(ground), 0.0)
-    launching = np.floor(delayed(ground, "communication") * removable).astype(np.int64)
-    claim = whole(ground, latency > 0, "rest")
-    claim.host = launching
-    idle = np.floor(idle_of(ground, "communication") * removable).astype(np.int64)
-    saved = ground.per_step(exposed.step, (exposed.rest * latency).astype(np.int64))
+    latency, back_of_rest, removable = saved
+    needless = np.array(_launch_parts(ground, calls_of)) * removable
+    launching = np.floor(delayed(ground, "communication") * needless[exposed.step]).astype(np.int64)
+    claim = Claim(host=launching, rest=np.where(latency > 0, exposed.rest, back_of_rest))
+    idle = np.floor(idle_of(ground, "communication") * needless[ground.idle.step]).astype(np.int64)
+    by_latency = ground.per_step(exposed.step, back_of_rest)
     wanted = ground.per_step(ground.idle.step, idle)
-    by_host = int(launching.sum() + wanted.sum()) > int(saved.sum())
+    by_host = int(launching.sum() + wanted.sum()) > int(by_latency.sum())
     if not by_host:
         # All findings on communication together never promise more than its exposed time: idle time only as far as
         # exposed time is left that is the CPU's. Where launching costs more than latency it is a finding on the host.
         left = ground.per_step(exposed.step, exposed.host - launching)
         idle = np.floor(idle * np.minimum(left / np.maximum(wanted, 1), 1.0)[ground.idle.step]).astype(np.int64)
     claim.idle = idle
-    back = saved + ground.per_step(exposed.step, launching) + ground.per_step(ground.idle.step, idle)
+    back = by_latency + ground.per_step(exposed.step, launching) + ground.per_step(ground.idle.step, idle)
     if not back.any():
         return
     calls = ground.calls_in(rows)
@@ -154,7 +186,7 @@ def _small(
         (
             Evidence("exposed calls per step", calls, "calls"),
             *((Evidence("median message", int(np.median(sizes)), "bytes"),) if (sizes >= 0).all() else ()),
-            Evidence("exposed latency", int(saved.sum()) // len(ground.steps), "ns"),
+            Evidence("exposed latency", int(by_latency.sum()) // len(ground.steps), "ns"),
             Evidence("exposed while the CPU launches them", int(launching.sum()) // len(ground.steps), "ns"),
             Evidence("idle while the CPU launches them", int(wanted.sum()) // len(ground.steps), "ns"),
         ),
@@ -162,6 +194,36 @@ def _small(
         recoverable=back, confidence="estimate", cause="host-bound" if by_host else None,
         threshold=Threshold(ground.limits.latency_share, "share of a call", "default: more latency than bytes"),
     )  # fmt: skip
+
+
+def _launch_parts(ground: Ground, calls_of: list[Int64Array]) -> list[float]:
+    """By step the part of the time spent on launching communication that these calls take at the usual cost of one.
+
+    Usual is what they cost on the rank of the job whose CPU is the fastest: what a slower one needs more is its own.
+    """
+    purposes = [np.unique(step.rank.places.purpose[calls]) for step, calls in zip(ground.steps, calls_of, strict=True)]
+    usual = _usual_launch(ground, np.unique(np.concatenate(purposes)))
+    parts = []
+    for step, calls in zip(ground.steps, calls_of, strict=True):
+        if step.rank.delays is None or not len(calls):
+            parts.append(0.0)
+            continue
+        windows = [number for number, name in enumerate(step.rank.shares.step_names) if name in step.unit.names]
+        costs = step.rank.delays.launching
+        total = int(costs[np.isin(step.rank.shares.step, windows)].sum())
+        mine = np.minimum(costs[calls], usual).sum()
+        parts.append(float(mine) / total if total else 0.0)
+    return parts
+
+
+def _usual_launch(ground: Ground, purposes: Int64Array) -> float:
+    """Median cost of a launch of calls that move these things, on the rank where it is smallest, nanoseconds."""
+    medians = []
+    for rank in ground.analysis.ranks:
+        if rank.delays is not None:
+            costs = rank.delays.launching[np.isin(rank.places.purpose, purposes)]
+            medians += [float(np.median(costs[costs > 0]))] if (costs > 0).any() else []
+    return min(medians, default=0.0)
 
 
 def _latency(ground: Ground) -> NDArray[np.float64]:

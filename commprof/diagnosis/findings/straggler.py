@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import numpy as np
+from numpy.typing import NDArray
 
 from commprof.analysis.combine import ranks_text
 from commprof.analysis.model import Analysis
 from commprof.analysis.stragglers import Straggler
 from commprof.diagnosis.findings.case import Case, Claim, delayed, idle_of, steps_of
+from commprof.diagnosis.findings.on_cpu import computes_on_cpu
 from commprof.diagnosis.findings.shorter import given_back
 from commprof.diagnosis.findings.stages_apart import slow_kernels
 from commprof.diagnosis.ground import P2P, Ground, Mask, ReferenceStep
@@ -131,10 +133,11 @@ def _displaced(ground: Ground, row: Straggler) -> Int64Array:
     """Transfers that come later, and so exposed, because waiting for the late rank behind compute held them up."""
     if _roots(ground) is None or row.kind == "intermittent":
         return np.zeros(len(ground.exposed), np.int64)
-    part = min(1.0, _own_part(ground, row))
+    parts = _own_parts(ground, row)
     members = None if row.kind == "rotating" else set(row.members)
 
     def hidden(step: ReferenceStep) -> Int64Array:
+        part = _by_window(step, parts)[step.rank.shares.step]
         return (hidden_waits(ground, step, members) * part).astype(np.int64)
 
     back = given_back(ground, hidden)
@@ -185,8 +188,8 @@ def _from_bubble(ground: Ground, row: Straggler) -> tuple[Claim, Int64Array | No
 def _owed(ground: Ground, row: Straggler, mine: Mask) -> Int64Array:
     """What of the waiting in these rows is the fault of the late rank.
 
-    Its charge after bounding and passing on says how much of what it was charged with at first is its own. A pause now
-    and then shows in single calls: there the usual waiting of a call stays out.
+    Its charge after bounding and passing on says how much of what it was charged with at first is its own, in each
+    step. A pause now and then shows in single calls: there the usual waiting of a call stays out.
     """
     wait = np.where(mine, ground.exposed.wait, 0)
     if row.kind in ("rotating", "intermittent"):
@@ -196,19 +199,43 @@ def _owed(ground: Ground, row: Straggler, mine: Mask) -> Int64Array:
             kind = (ground.exposed.group == group) & (ground.exposed.operation == operation)
             usual[kind] = int(np.median(ground.exposed.wait[kind]))
         wait = np.maximum(wait - usual, 0) * mine
-    return np.floor(wait * min(1.0, _own_part(ground, row))).astype(np.int64)
+    parts = _own_parts(ground, row)
+    own = np.ones(len(wait))
+    for index, step in enumerate(ground.steps):
+        inside = ground.exposed.step == index
+        own[inside] = _by_window(step, parts)[ground.exposed.window[inside]]
+    return np.floor(wait * own).astype(np.int64)
 
 
-def _own_part(ground: Ground, row: Straggler) -> float:
-    """The own charge of a late rank against what the calls that it is the root of were charged with."""
+def _own_parts(ground: Ground, row: Straggler) -> dict[str, float]:
+    """By name of the step, the own charge of a late rank against what the calls that it is the root of were charged
+    with there, at most 1.
+
+    Step by step, since charges are bounded in each: the first one of a capture often holds lateness from before it.
+    """
     analysis = ground.analysis
     charges, root = analysis.charges, _roots(ground)
     if charges is None or root is None or analysis.matching is None:
-        return 1.0
+        return {}
+    names = analysis.matching.calls.step_names
     rooted = (root >= 0) if row.kind == "rotating" else np.isin(root, row.members)
-    at_first = float(charges.charge[rooted[charges.late.match]].sum())
-    steps = len(analysis.matching.calls.step_names)
-    return row.charged_per_step * steps / at_first if at_first > 0 else 1.0
+    mine = rooted[charges.late.match] & (charges.step[charges.late.row] >= 0)
+    at_first = np.bincount(charges.step[charges.late.row[mine]], charges.charge[mine], minlength=len(names))
+    members = [row.kind == "rotating" or rank.rank in row.members for rank in analysis.ranks]
+    own = charges.own[members].sum(axis=(0, 2))[: len(names)]
+    # What shared cores explain was taken out of the charge that is stated.
+    stated = row.charged_per_step * len(names) / max(float(own.sum()), 1.0) if computes_on_cpu(analysis) else 1.0
+    own *= min(1.0, stated)
+    if row.kind == "persistent":
+        # Its bound is too tight in a step of which the beginning was not recorded.
+        own = np.maximum(own, row.charged_per_step)
+    parts = np.where(at_first > 0, own / np.maximum(at_first, 1.0), 1.0)
+    return dict(zip(names, np.minimum(parts, 1.0).tolist(), strict=True))
+
+
+def _by_window(step: ReferenceStep, parts: dict[str, float]) -> NDArray[np.float64]:
+    """The parts by index of the windows of the rank of a step; the last entry is for what is in none."""
+    return np.array([*(parts.get(name, 1.0) for name in step.rank.shares.step_names), 1.0])
 
 
 def late_by_transfer(ground: Ground) -> set[int]:
