@@ -8,6 +8,7 @@ from commprof.analysis.bandwidth import find_bandwidth
 from commprof.analysis.bucket_advice import advise_buckets
 from commprof.analysis.charges import find_charges
 from commprof.analysis.clocks import align_clocks
+from commprof.analysis.critical_path import find_critical_path
 from commprof.analysis.fusedwait import set_fused_waits
 from commprof.analysis.hardware import choose_hardware
 from commprof.analysis.hosts import find_hosts, read_hosts
@@ -23,7 +24,7 @@ from commprof.analysis.pipeline import find_pipeline
 from commprof.analysis.stragglers import find_stragglers
 from commprof.analysis.wait_chain import find_wait_chain
 from commprof.analysis.waiting import call_waits, match_times
-from commprof.analysis.what_if import FEWEST_STEPS, LARGEST_ERROR, without_slow_ranks
+from commprof.analysis.what_if import FEWEST_STEPS, LARGEST_ERROR, replay_of
 
 _NOT_REPLAYED = (
     f"The run was not replayed without slow ranks: that needs all ranks on clocks that can be compared, {FEWEST_STEPS} "
@@ -78,6 +79,8 @@ def _find_late(analysis: Analysis) -> None:
     step = steps_carried_on(found.calls)
     peers = find_peers(found.calls, step)
     analysis.charges = find_charges(analysis, found, times, clocks, peers, step)
+    replay = replay_of(analysis, found, times, clocks, peers)
     analysis.stragglers = find_stragglers(analysis, found, times, analysis.charges, peers, analysis.hosts)
+    analysis.critical_path = find_critical_path(analysis, found, clocks, peers)
     analysis.wait_chain = find_wait_chain(analysis, found, analysis.charges, peers)
-    analysis.what_if = without_slow_ranks(analysis, found, times, clocks, peers)
+    analysis.what_if = None if replay is None else replay.without_slow_ranks()

@@ -9,6 +9,7 @@ transfer. The method is that of :mod:`commprof.analysis.replay`; stages of a pip
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -47,13 +48,15 @@ class WhatIf:
 
 @dataclass(slots=True, eq=False)
 class _Lane:
-    """What one rank does by itself: cut ``i`` ends operation ``i``, which lasts ``ns[i]``.
+    """What one rank does by itself: cut ``i`` ends operation ``i``, which lasts ``ns[i]``, the first one ``begin`` ns
+    of what lies before its capture too.
 
     Each of its calls starts at cut ``start``, until when the rank had done ``done`` ns by itself, and needs it to have
     come to cut ``ready``; ``resumes`` are pairs (call, cut): what follows the cut waits for the call. ``mark`` are the
     cuts where steps begin.
     """
 
+    begin: int
     ns: Int64Array
     start: Int64Array
     done: Int64Array
@@ -62,10 +65,36 @@ class _Lane:
     mark: Int64Array
 
 
-def without_slow_ranks(
-    analysis: Analysis, found: Matching, times: MatchTimes, clocks: Clocks, peers: Peers
-) -> WhatIf | None:
-    """The answer, a bound; ``None`` where it cannot be given.
+class Replay:
+    """A run whose steps can be replayed with other durations; ``error`` is how far the replay of the run as it was is
+    from the run, as a share of its step, which lasts ``step`` ns on average (without the first and the last)."""
+
+    def __init__(self, job: _Job, peers: Peers, measured: float) -> None:
+        self._job, self._peers, self.step = job, peers, measured
+        self._real = float(job.step_times(job.ns))
+        self.error = abs(self._real - measured) / max(measured, 1.0)
+
+    def without_slow_ranks(self) -> WhatIf | None:
+        """The steps if no rank was slower than the median of its role; a bound."""
+        ideal = float(self._job.step_times(self._job.usual(self._peers)))
+        if ideal <= 0:
+            return None
+        factor = slowdown(self._real, ideal)
+        step = round(self.step / factor)
+        return WhatIf("no rank slower than the median of its role", step, round(self.step) - step, factor, self.error)
+
+    def gain(self, members: Sequence[int]) -> float | None:
+        """By how many ns a step is shorter if these ranks (indices into the input) take as long as the median of the
+        others of their role; ``None`` where a role has no others."""
+        role = self._peers.role
+        others = np.delete(role, list(members))
+        if not np.isin(role[list(members)], others).all():
+            return None
+        return self._real - float(self._job.step_times(self._job.usual(self._peers, members)))
+
+
+def replay_of(analysis: Analysis, found: Matching, times: MatchTimes, clocks: Clocks, peers: Peers) -> Replay | None:
+    """The run as it can be replayed; ``None`` where it cannot.
 
     That is where ranks are missing or have clocks of their own, where there are fewer than two closed steps or too many
     calls, and where the replay is too far off.
@@ -86,15 +115,8 @@ def without_slow_ranks(
     except ValueError:
         # Calls matched across each other, as on clocks that go wrong: no order of them fits all ranks.
         return None
-    usual = job.usual(peers)
-    measured = job.measured(analysis)
-    real, ideal = (float(length) for length in job.step_times(np.stack([job.ns, usual])))
-    error = abs(real - measured) / max(measured, 1.0)
-    if error > LARGEST_ERROR or ideal <= 0:
-        return None
-    factor = slowdown(real, ideal)
-    step = round(measured / factor)
-    return WhatIf("no rank slower than the median of its role", step, round(measured) - step, factor, error)
+    replay = Replay(job, peers, job.measured(analysis))
+    return replay if replay.error <= LARGEST_ERROR else None
 
 
 def _lane(analysis: Analysis, index: int, begin: int) -> _Lane:
@@ -111,7 +133,9 @@ def _lane(analysis: Analysis, index: int, begin: int) -> _Lane:
     blocks = np.isin(pieces.end, ends) & (calls.end[pieces.call] <= pieces.end)
     resumes = np.stack([pieces.call[blocks], np.searchsorted(cuts, pieces.end[blocks])], axis=1)
     at = np.searchsorted(cuts, calls.start)
-    return _Lane(np.maximum(ns, 0), at, alone[at], np.searchsorted(cuts, ready), resumes, np.searchsorted(cuts, window))
+    return _Lane(
+        begin, np.maximum(ns, 0), at, alone[at], np.searchsorted(cuts, ready), resumes, np.searchsorted(cuts, window)
+    )
 
 
 def _before(starts: Int64Array, ends: Int64Array, instants: Int64Array) -> Int64Array:
@@ -168,18 +192,20 @@ class _Job:
         self._schedule = Schedule(meets, np.concatenate(before))
         self._own = own
 
-    def usual(self, peers: Peers) -> Float64Array:
-        """Durations with what every rank does by itself between two calls as long as the median of its role."""
+    def usual(self, peers: Peers, members: Sequence[int] | None = None) -> Float64Array:
+        """Durations with what a rank does by itself between two calls as long as the median of its role: of every
+        rank, or of these as long as the median of the others."""
         done = np.concatenate([lane.done for lane in self._lanes]).astype(np.float64)
-        more = done - medians(done, peers.place, int(peers.place.max(initial=-1)) + 1)[peers.place]
+        rank = np.repeat(np.arange(len(self._lanes)), [len(lane.done) for lane in self._lanes])
+        mine = np.ones(len(done), np.bool_) if members is None else np.isin(rank, list(members))
+        compared = slice(None) if members is None else ~mine
+        middle = medians(done[compared], peers.place[compared], int(peers.place.max(initial=-1)) + 1)[peers.place]
+        # Calls that no other rank has say nothing.
+        more = np.where(mine & ~np.isnan(middle), done - middle, 0.0)
         parts, first = [], 0
         for lane in self._lanes:
-            order = np.argsort(lane.start, kind="stable")
-            start, own = lane.start[order], np.diff(lane.done[order], prepend=0)
-            excess = np.diff(more[first : first + len(order)][order], prepend=0.0)
-            factor = np.append(np.where(own > 0, np.maximum(1 - excess / np.maximum(own, 1), 0.0), 1.0), 1.0)
-            parts.append(lane.ns * factor[np.searchsorted(start, np.arange(len(lane.ns)))])
-            first += len(order)
+            parts.append(_moved(lane, more[first : first + len(lane.start)]))
+            first += len(lane.start)
         return np.concatenate([*parts, self.ns[self._own :]])
 
     def step_times(self, ns: Float64Array) -> Float64Array:
@@ -191,6 +217,18 @@ class _Job:
         """The same of the run."""
         starts = np.array([[step.split.start for step in rank.devices[0].steps] for rank in analysis.ranks], np.int64)
         return float((starts[:, -1] - starts[:, 1]).mean() / (starts.shape[1] - 2))
+
+
+def _moved(lane: _Lane, more: Float64Array) -> Float64Array:
+    """Durations of a lane that comes to each of its calls by ``more`` ns earlier, in proportion in between; shape
+    ``(cuts,)``. Where a call would come before the one before it, it comes with it."""
+    order = np.lexsort((more, lane.done))
+    done = np.append(0.0, lane.done[order])
+    fresh = np.append(np.flatnonzero(np.diff(done)), len(done) - 1)
+    moved = np.maximum.accumulate(done - np.append(0.0, more[order]))
+    cuts = np.cumsum(lane.ns) - lane.begin
+    at = np.interp(cuts, done[fresh], moved[fresh]) + np.maximum(cuts - done[-1], 0.0)
+    return np.asarray(np.diff(at, prepend=-float(lane.begin)))
 
 
 def _transfers(found: Matching, times: MatchTimes) -> Int64Array:
