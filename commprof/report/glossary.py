@@ -51,6 +51,19 @@ MEASURED = (
         "not exist where there is no communication.",
     ),
     Term(
+        "overlap-thin",
+        "Overlap that is worth less",
+        "Two parts of overlap are stated apart, because little compute hides them: overlap behind kernels that exist "
+        "only for communication, such as copies into buckets, and overlap behind kernels that fill less than a tenth "
+        "of the device.",
+    ),
+    Term(
+        "fused",
+        "Fused kernels",
+        "Kernels that compute and communicate at once. They count as compute; with the traces of all ranks the time "
+        "that they wait for a peer is told.",
+    ),
+    Term(
         "exposed-copies",
         "Exposed copies",
         "Memory copies and fills outside compute and outside communication.",

@@ -9,7 +9,10 @@ from commprof.report.causes import role_name
 from commprof.report.charts.accounting import brief
 from commprof.report.charts.exposure import exposure
 from commprof.report.charts.findings import CONFIDENCE
+from commprof.report.charts.idle import idle
+from commprof.report.charts.pipeline import pipeline
 from commprof.report.charts.stragglers import stragglers
+from commprof.report.charts.strategy import strategy
 from commprof.report.charts.wording import clean, share_of, share_shown, time_base
 from commprof.units import format_ns
 
@@ -19,6 +22,10 @@ MOST_FINDINGS = 3
 MOST_CAUSES = 4
 _TELLING = 1.0
 """Percent of the longest cause below which another is not worth a line."""
+_MUCH_IDLE = 0.05
+"""Share of the step from which on it is worth saying why the device idles."""
+_SHOWN = 0.0005
+"""Share below which exposed copies are not worth a line or a column: it would read as zero."""
 MOST_LATE = 2
 MOST_ALIKE = 2
 
@@ -62,9 +69,14 @@ def mean_lines(report: Json) -> list[Line]:
         line("compute", "compute_ns"),
         Line("communication", mean["comm_ns"], None, ""),
         *(parts if mean["comm_ns"] else parts[:1]),
-        line("exposed copies", "exposed_copy_ns"),
+        *([line("exposed copies", "exposed_copy_ns")] if copies_tell([mean]) else []),
         line("idle", "idle_ns"),
     ]
+
+
+def copies_tell(means: list[Json]) -> bool:
+    """Whether any of these splits has exposed copies that would not read as zero."""
+    return any(mean["exposed_copy_ns"] >= _SHOWN * mean["duration_ns"] > 0 for mean in means)
 
 
 def over_what(report: Json) -> str:
@@ -131,6 +143,41 @@ def causes(report: Json, most: int = MOST_CAUSES) -> list[Json]:
     tables = found["tables"] if found else []
     rows: list[Json] = next((table["rows"] for table in tables if table["by"] == "cause"), [])
     return [row for row in rows if row["exposed_width"] >= _TELLING][:most]
+
+
+def idle_causes(report: Json, most: int = MOST_CAUSES) -> list[Json]:
+    """Why the device idles, as means per rank: rows with time worth a line, where it idles for long."""
+    mean = report["overall"]
+    found = idle(report, time_base(report))
+    if not found or not mean or mean["idle_ns"] < _MUCH_IDLE * mean["duration_ns"]:
+        return []
+    return [row for row in found["rows"] if row["width"] >= _TELLING][:most]
+
+
+def volumes(report: Json) -> tuple[str, list[tuple[str, str, str]]] | None:
+    """The strategy by name; for each part its name, the bytes that a rank sends, those by formula and what hides them."""
+    found = strategy(report)
+    if not found or not found["parts"]:
+        return None
+    rows = []
+    for part in found["parts"]:
+        told = [f"By formula {part['expected']}."] if part["expected_bytes"] is not None else []
+        rows.append((part["name"], part["measured"], " ".join([*told, part["hides"] or ""]).strip()))
+    return found["name"], rows
+
+
+def bubble(report: Json) -> str | None:
+    """The pipeline in one sentence; ``None`` without one."""
+    found = pipeline(report)
+    if not found or not found["rows"]:
+        return None
+    shares = sorted({row["share"] for row in found["rows"] if row["share"] != "n/a"})
+    told = f", ideal {found['ideal']}" if found["ideal"] else ""
+    span = " to ".join(dict.fromkeys((shares[0], shares[-1]))) if shares else "n/a"
+    least = "" if found["waits"] else "at least "
+    return (
+        f"Pipeline of {found['stages']} and {found['microbatches']}: bubble {least}{span} of its time, by stage{told}"
+    )
 
 
 def late(report: Json, most: int = MOST_LATE) -> list[Json]:

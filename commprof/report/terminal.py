@@ -47,6 +47,7 @@ def print_summary(view: dict[str, Any], console: Console) -> None:
         console.print(Text(f"{line}."))
     _print_causes(report, console)
     _print_ranks(report, console)
+    _print_volumes(report, console)
     _print_groups(report, console)
     _print_notes(report, console)
 
@@ -130,18 +131,41 @@ def _print_wait_chain(report: dict[str, Any], console: Console) -> None:
 
 def _print_causes(report: dict[str, Any], console: Console) -> None:
     """Cause, time and what the cause means."""
-    rows = summary.causes(report)
-    if not rows:
-        return
-    _print_title(f"Why communication is exposed: mean over ranks, {summary.per_what(report)}", console)
+    for what, rows in (
+        ("Why communication is exposed", summary.causes(report)),
+        ("Why the device idles", summary.idle_causes(report)),
+    ):
+        if rows:
+            _print_title(f"{what}: mean over ranks, {summary.per_what(report)}", console)
+            _print_cause_rows(rows, console)
+
+
+def _print_cause_rows(rows: list[dict[str, Any]], console: Console) -> None:
     table = _table()
     table.show_header = False
     table.add_column(no_wrap=console.width >= _MEAN_FITS, overflow="fold")
     table.add_column(justify="right", no_wrap=True)
     table.add_column(style="dim", overflow="fold")
     for row in rows:
-        table.add_row(row["name"], row["exposed"], row["meaning"] or "")
+        table.add_row(row["name"], row["exposed"] if "exposed" in row else row["time"], row["meaning"] or "")
     console.print(table)
+
+
+def _print_volumes(report: dict[str, Any], console: Console) -> None:
+    """What the run is, and the bytes that a rank sends beside those of the formula."""
+    if found := summary.volumes(report):
+        name, rows = found
+        _print_title(f"Strategy: {name}. Each rank sends {summary.per_what(report)}", console)
+        table = _table()
+        table.show_header = False
+        table.add_column(overflow="fold")
+        table.add_column(justify="right", no_wrap=True)
+        table.add_column(style="dim", overflow="fold")
+        for row in rows:
+            table.add_row(*row)
+        console.print(table)
+    if line := summary.bubble(report):
+        console.print(Text(line))
 
 
 def _print_ranks(report: dict[str, Any], console: Console) -> None:
@@ -154,11 +178,12 @@ def _print_ranks(report: dict[str, Any], console: Console) -> None:
         {row["rank"] for row in report["ranks"]}
     )
     percent = "% of\n" + of.replace(" ", "\n")
+    copies = summary.copies_tell([row["mean"] for row in rows])
     wide = console.width >= _RANKS_FIT + 7 * several
     heads = [
         ("rank", True), *([("device", True)] if several else []), (of.removesuffix(" time"), True), ("compute", wide),
-        ("comm", wide), ("exposed", True), (percent, True), ("copies", wide), ("idle", True), (percent, wide),
-        ("hidden\n% of\ncomm", wide),
+        ("comm", wide), ("exposed", True), (percent, True), ("copies", wide and copies), ("idle", True),
+        (percent, wide), ("hidden\n% of\ncomm", wide),
     ]  # fmt: skip
     table = _table()
     for name, shown in heads:
@@ -180,7 +205,7 @@ def _print_ranks(report: dict[str, Any], console: Console) -> None:
             format_share(mean["overlap_ratio"]),
         ]
         table.add_row(*(cell for cell, (_, shown) in zip(cells, heads, strict=True) if shown))
-    _print_title("By rank", console)
+    _print_title("By rank" if of == "window" else "By rank, mean per step", console)
     console.print(table)
     if rule:
         console.print(Text(rule, style="dim"))

@@ -135,7 +135,8 @@ def test_a_threshold_is_shown_with_its_source(report: Json) -> None:
     found = findings.findings(report, STEP, set(), {})
 
     assert found is not None
-    assert found["rows"][0]["threshold"] == "2.0 % of step time (resolution of step times, this project)"
+    assert found["rows"][0]["threshold"] == "2.0 % of step time"
+    assert found["rows"][0]["source"] == "resolution of step times, this project"
     assert found["rows"][0]["cause"]["name"] == "tail"
 
 

@@ -16,7 +16,10 @@ MOST_CALLS = 2_000
 
 @dataclass(frozen=True)
 class Column:
-    """``key`` in a call; ``text`` renders one cell; ``always`` shows the column even where no call has a value."""
+    """``key`` in a call; ``text`` renders one cell; ``always`` shows the column even where no call has a value.
+
+    A column with ``more`` shows when all columns are asked for.
+    """
 
     key: str
     title: str
@@ -24,6 +27,7 @@ class Column:
     number: bool = True
     always: bool = True
     help: str = ""
+    more: bool = False
 
 
 def _name(value: object) -> str:
@@ -57,6 +61,17 @@ COLUMNS = (
     Column("busbw_gbps", "Bus bandwidth", format_gbps, always=False),
     Column("cause", "Cause", _cause, number=False, always=False),
     Column("flag", "Flag", _name, number=False, always=False),
+    Column("phase", "Phase", _name, number=False, always=False, more=True),
+    Column("module", "Module", _name, number=False, always=False, more=True),
+    Column("bucket", "Bucket", _number, always=False, more=True),
+    Column("hidden_ns", "Hidden", format_ns, always=False, help="compute ran on the rank meanwhile", more=True),
+    Column("hidden_by", "Hidden by", _name, number=False, always=False, more=True),
+    Column("transfer_ns", "Transfer", format_ns, always=False, help="the shortest duration of any member", more=True),
+    Column("exposed_wait_ns", "Exposed waiting", format_ns, always=False, more=True),
+    Column("last_rank", "Last to arrive", _number, always=False, help="the rank that entered last", more=True),
+    Column("skew_ns", "Skew", format_ns, always=False, help="from the first to the last arrival", more=True),
+    Column("algbw_gbps", "Bytes over transfer", format_gbps, always=False, help="algorithm bandwidth", more=True),
+    Column("stream", "Stream", _number, always=False, more=True),
 )
 
 
@@ -85,6 +100,7 @@ def calls(report: Json) -> Json | None:
                 "title": column.title,
                 "number": column.number,
                 "help": column.help,
+                "more": column.more,
                 "values": values if column.number else None,
                 "texts": [column.text(value) for value in values],
             }

@@ -65,7 +65,8 @@ def _finding(row: Json, number: int, base: str, present: set[str], groups: dict[
         "cause": _cause(row.get("cause"), row["id"]),
         "evidence": [
             {"what": clean(item["what"], 200), "value": with_unit(item["value"], item.get("unit"), base)}
-            for item in row["evidence"][:MOST_EVIDENCE] if item["value"] != 0
+            for item in row["evidence"][:MOST_EVIDENCE]
+            if item["value"] != 0
         ],
         "threshold": _threshold(row.get("threshold"), base),
         "source": clean((row.get("threshold") or {}).get("source") or "", 240),

@@ -33,7 +33,7 @@ def quality(report: Json) -> Json:
         "files_open": len(files) <= FILES_SHOWN_AT_ONCE,
         "ignored": [f"{clean(i['path'], 160)}: {clean(i['reason'], 160)}" for i in run["ignored"][:MOST_FILES]],
         "ignored_total": len(run["ignored"]),
-        "coverage": _coverage(report["coverage"]),
+        "coverage": [*_capture(run), *_coverage(report["coverage"])],
         "unclassified": _unclassified(report["coverage"]),
     }
 
@@ -91,6 +91,29 @@ def counted(kinds: Json) -> str:
     return ", ".join(f"{n:,} {kind.replace('_', ' ')}" for kind, n in kinds.items() if n) or "none"
 
 
+def _capture(run: Json) -> list[tuple[str, str]]:
+    """What the capture and the hardware are, as far as they are told."""
+    capture, machine = run.get("capture") or {}, run.get("hardware") or {}
+    lines = []
+    if machine.get("name"):
+        source = f" ({clean(machine['source'], 80)})" if machine.get("source") else ""
+        lines.append(("Hardware", f"{clean(machine['name'], 80)}{source}"))
+    for key, text in (
+        ("profiled_step_ns", "A step while it was recorded"),
+        ("unprofiled_step_ns", "A step before that, without the profiler"),
+        ("export_ns", "Writing the trace, after the steps"),
+    ):
+        if capture.get(key) is not None:
+            lines.append((text, format_ns(capture[key])))
+    cores = sorted({number for number in (capture.get("cores") or {}).values() if number})
+    if cores:
+        lines.append(("CPU cores of a rank", " to ".join(dict.fromkeys((f"{cores[0]:,}", f"{cores[-1]:,}")))))
+    settings = [f"{clean(name, 60)}={clean(value, 60)}" for name, value in (capture.get("environment") or {}).items()]
+    if settings:
+        lines.append(("Settings of the process", ", ".join(settings[:MOST_NAMES])))
+    return lines
+
+
 def _coverage(coverage: Json) -> list[tuple[str, str]]:
     """Counts worth a line; what is zero and harmless stays out."""
     lines: list[tuple[str, str]] = []
@@ -100,7 +123,8 @@ def _coverage(coverage: Json) -> list[tuple[str, str]]:
         lines.append(("of them linked to their launch", "n/a" if linked is None else f"{linked:,}"))
     unknown = coverage.get("unrecognised_kernel_share")
     # Written as a ratio: percentages in this report are of communication, step or window time only.
-    lines.append(("Kernel time that no rule names", "n/a" if unknown is None else f"{unknown:.3f} of all kernel time"))
+    if unknown is not None and (events or unknown):
+        lines.append(("Kernel time that no rule names", f"{unknown:.3f} of all kernel time" if unknown else "none"))
     for key, text in (
         ("comm_without_metadata", "Communication kernels without metadata"),
         ("unknown_collective", "Communication kernels of unknown operation"),

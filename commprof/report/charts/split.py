@@ -201,30 +201,60 @@ def _figure(labels: list[str], horizontal: bool, value_title: str, place_title: 
     return {"data": data, "layout": layout}
 
 
+_PARTS_OF = (
+    ("exposed_host_ns", "Exposed, host late", "host-bound"),
+    ("idle_host_ns", "Idle, host late", "host-bound"),
+    ("overlap_comm_copies_ns", "Hidden by bucket copies", "overlap-thin"),
+    ("overlap_thin_ns", "Hidden by small kernels", "overlap-thin"),
+    ("fused_ns", "Fused compute", "fused"),
+    ("fused_wait_ns", "Fused, waiting", "fused"),
+)
+"""Parts of the parts of a split, with the entry of the glossary; a column each where any row has some."""
+
+
 def split_table(report: Json) -> Json:
-    """Rows of the table under the chart: every rank's mean and steps, at most ``MOST_TABLE_ROWS``."""
+    """Rows of the table under the chart: every rank's steps, at most ``MOST_TABLE_ROWS``, and its whole capture."""
     base, several = time_base(report), has_several_devices(report["ranks"])
     flat = [(rank, step) for rank in report["ranks"] for step in rank["steps"]]
     total = len(flat)
+    if has_step_marks(report) and total + len(report["ranks"]) <= MOST_TABLE_ROWS:
+        flat = [
+            (rank, step) for rank in report["ranks"]
+            for step in (*rank["steps"], _whole(rank))
+        ]  # fmt: skip
+        total = len(flat)
     if total > MOST_TABLE_ROWS:
         keep = sorted(range(total), key=lambda i: -flat[i][1]["exposed_comm_ns"])[:MOST_TABLE_ROWS]
         flat = [flat[i] for i in sorted(keep)]
-    rows = [_table_row(rank_label(rank, several), step, base) for rank, step in flat]
+    extra = [part for part in _PARTS_OF if any(step.get(part[0]) for _, step in flat)]
+    rows = [_table_row(rank_label(rank, several), step, base, extra) for rank, step in flat]
     without = [
         f"rank {rank['rank']}: {clean(step['name'], 80)}, {clean(step['reason'], 80)}"
         for rank in report["ranks"]
         for step in rank["steps_without_window"]
     ]
-    return {"rows": rows, "total": total, "without_window": without[:50], "without_window_total": len(without)}
+    return {
+        "rows": rows,
+        "extra": [{"title": title, "term": term} for _, title, term in extra],
+        "total": total,
+        "without_window": without[:50],
+        "without_window_total": len(without),
+    }
 
 
-def _table_row(label: str, step: Json, base: str) -> Json:
+def _whole(rank: Json) -> Json:
+    """The whole capture as a row: its shares are not of a step."""
+    return {**{key: value for key, value in rank["whole"].items() if key != "comm_share"}, "name": "whole capture"}
+
+
+def _table_row(label: str, step: Json, base: str, extra: list[tuple[str, str, str]]) -> Json:
     times = ("duration_ns", "compute_ns", "comm_ns", "overlap_ns", "exposed_comm_ns", "exposed_copy_ns", "idle_ns")
     return {
         "rank": label,
         "step": clean(step["name"], 80),
         "marks": [mark for mark in ("open", "incomplete") if step.get(mark)],
         "times": [format_ns(step[key]) for key in times],
+        "extra": [format_ns(step.get(key)) for key, _, _ in extra],
         "overlap": share_of(step["overlap_ratio"], "communication time"),
-        "share": share_of(step["comm_share"], base),
+        "share": share_of(step["comm_share"], base) if "comm_share" in step else "",
     }

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from commprof.report.causes import ROLES, role_name, strategy_name
+import re
+
+from commprof.report.causes import ROLES, STRATEGIES, role_name, strategy_name
 from commprof.report.charts.wording import Json, clean, count
 from commprof.units import format_bytes
 
@@ -21,6 +23,13 @@ HIDES = {
     "embedding": "Embeddings travel before the layers above them compute: it hides only behind work without them.",
     "control": "Small messages, whose cost is their number.",
 }
+SYMBOLS = {
+    "N": "ranks of the group", "P": "parameters", "bg": "bytes of a gradient element",
+    "bp": "bytes of a parameter element", "m": "micro-batches per step", "S": "ranks that share one copy",
+    "R": "copies", "b": "sequences of a micro-batch", "s": "sequence length", "h": "hidden size",
+    "t": "tensor-parallel ranks", "k": "experts per token", "e": "expert-parallel ranks", "c": "context-parallel ranks",
+    "g": "width of keys and values",
+}  # fmt: skip
 _LIKE = {
     "dp": "ddp", "zero2": "zero1", "zero3": "fsdp", "hsdp": "fsdp", "shard": "fsdp", "replicate": "ddp", "sp": "tp",
     "edp": "ddp",
@@ -40,12 +49,35 @@ def strategy(report: Json) -> Json | None:
             part[f"{key}_width"] = (part[f"{key}_bytes"] or 0) / longest * 100
     return {
         "name": clean(strategy_name(found["name"]), 120),
-        "evidence": [clean(line, 300) for line in found["evidence"][:MOST_EVIDENCE]],
+        "evidence": [_spelled(line) for line in found["evidence"][:MOST_EVIDENCE]] + _alternatives(found),
+        "symbols": _symbols(" ".join(part["formula"] for part in parts)),
         "expected": format_bytes(found["expected_bytes_per_step"]),
         "measured": format_bytes(found["measured_bytes_per_step"]),
         "parts": parts,
         "ratios": ratios(report),
     }
+
+
+def _spelled(line: str) -> str:
+    """A line of evidence with the name of its part as people say it: ``DDP: 5 all-reduces``."""
+    code, colon, rest = clean(line, 300).partition(": ")
+    return f"{strategy_name(code)}: {rest}" if colon and code in STRATEGIES else f"{code}{colon}{rest}"
+
+
+def _alternatives(found: Json) -> list[str]:
+    """What else would look the same in a trace."""
+    return [
+        f"{strategy_name(code)} is the likelier; in a trace it looks like "
+        + " or ".join(strategy_name(other) for other in others if other != code)
+        for code, others in (found.get("alternatives") or {}).items()
+        if any(other != code for other in others)
+    ]
+
+
+def _symbols(formulas: str) -> str:
+    """``N ranks of the group, P parameters``: the letters of the formulas, in the order of the table above."""
+    letters = set(re.findall(r"[A-Za-z]+", formulas))
+    return ", ".join(f"{letter} {meaning}" for letter, meaning in SYMBOLS.items() if letter in letters)
 
 
 def _part(part: Json) -> Json:
@@ -65,6 +97,7 @@ def _part(part: Json) -> Json:
         "groups": len(part["group_ids"]),
         "group_ids": part["group_ids"][:8],
         "formula": clean(part["formula"] or "", 120),
+        "assumed": clean(part["assumed"], 200) if part.get("assumed") else None,
         "expected_bytes": expected,
         "measured_bytes": measured,
         "expected": format_bytes(expected),

@@ -10,6 +10,8 @@ function startCalls(showInTimeline) {
   const filter = byId("calls-filter");
   const more = byId("calls-more");
   const heads = [...table.tHead.querySelectorAll("button")];
+  const all = byId("calls-all");
+  const visible = (column) => !column.more || (all && all.checked);
   const rows = columns[0].texts.map((_, row) => row);
   const words = rows.map((row) => columns.map((column) => column.texts[row]).join(" ").toLowerCase());
   const at = (key) => columns.findIndex((column) => column.key === key);
@@ -29,7 +31,7 @@ function startCalls(showInTimeline) {
 
   function line(row) {
     const tr = element("tr");
-    for (const column of columns) tr.append(element("td", column.texts[row], `col-${column.key}${column.number ? " n" : ""}`));
+    for (const column of columns.filter(visible)) tr.append(element("td", column.texts[row], `col-${column.key}${column.number ? " n" : ""}`));
     const last = element("td");
     const show = showInTimeline(columns[at("rank")].values[row], columns[at("start_ns")].values[row],
       columns[at("duration_ns")].values[row]);
@@ -61,6 +63,12 @@ function startCalls(showInTimeline) {
     head.closest("th").setAttribute("aria-sort", falling ? "descending" : "ascending");
     draw();
   }));
+  if (all) {
+    all.addEventListener("change", () => {
+      heads.forEach((head, i) => { head.closest("th").hidden = !visible(columns[i]); });
+      draw();
+    });
+  }
   filter.addEventListener("input", () => { shown = PAGE; draw(); });
   more.addEventListener("click", () => { shown += 4 * PAGE; draw(); });
   draw();
