@@ -155,7 +155,7 @@ def idle_causes(report: Json, most: int = MOST_CAUSES) -> list[Json]:
 
 
 def volumes(report: Json) -> tuple[str, list[tuple[str, str, str]]] | None:
-    """The strategy by name; for each part its name, the bytes that a rank sends, those by formula and what hides them."""
+    """The strategy by name; for each part its name, the bytes a rank sends, those by formula and what hides them."""
     found = strategy(report)
     if not found or not found["parts"]:
         return None
