@@ -22,10 +22,15 @@ from commprof.trace.splits import UNEQUAL, UNKNOWN
 Float64Array = NDArray[np.float64]
 
 LEAST_UNCERTAINTY_NS = 1_000
+"""No clock is claimed to be known better (``spec``: section 6)."""
 _DRIFT_FROM_NS = 1_000_000_000
+"""Shorter captures get no drift (``spec``: section 6)."""
 _CALLS_PER_LANE = 300
+"""Ends of so many calls of a group, spread over the capture, give its medians as well as all of them."""
 _ROUNDS = 4
+"""Alternations of the two medians. The last one leaves drifts alone, so that offsets fit the drifts found before."""
 _DRIFT_CALLS = 12
+"""Four ends in the first and in the last third: fewer give the drift of their noise."""
 
 
 @dataclass(slots=True, eq=False)

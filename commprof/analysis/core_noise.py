@@ -39,7 +39,9 @@ SLOW_CORE = 1.4
 """Equal operators that take this many times as long are a core that others use too; the middle of 1.16 and 1.56, as
 factors."""
 _FEWEST_STEPS = 3
+"""The mean over fewer steps is no usual value (``Thresholds.enough_steps``)."""
 _WORTH_A_NOTE = 0.02
+"""Below this share of the step nothing is worth a sentence: where findings start (``Thresholds.finding``)."""
 
 
 def beyond_core_noise(

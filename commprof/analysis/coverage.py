@@ -16,6 +16,7 @@ from commprof.trace.model import Calls, RankTrace
 from commprof.units import format_ns
 
 _UNCLASSIFIED_SHARE = 0.05
+"""Names that no rule knows are listed above this share of device time: there they could turn a verdict."""
 _COUNTS = (
     "comm_without_metadata", "device_events", "linked_device_events", "fused_calls", "unknown_dtype",
     "unknown_collective", "group_unknown", "clamped_launches", "graph_kernels",

@@ -17,6 +17,7 @@ from commprof.intervals import Int64Array
 
 LEAST_LEAD_NS = 2_000
 _LEAD_SHARE = 20
+"""The last rank must lag behind the next by 2 us and by one part in twenty of the transfer (``spec``: section 10)."""
 _ODD = (FLAGS.index("profiler-start"), FLAGS.index("first-use"))
 
 

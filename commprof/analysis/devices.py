@@ -22,6 +22,8 @@ _FOR_COMM_RANGE = re.compile(
 )
 _FOR_COMM_KERNEL = re.compile(r"split_with_sizes_copy|chunk_cat", re.IGNORECASE)
 _THIN_SHARE = 10
+"""A kernel with fewer blocks than one part in this many of the SMs leaves the device to others: overlap with it hides
+little."""
 
 
 def device_work(rank: RankTrace, kinds: Classification, launches: Int64Array) -> list[Work]:

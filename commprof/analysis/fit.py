@@ -17,8 +17,10 @@ Floats = NDArray[np.float64]
 FEWEST_SIZES = 4
 SPAN = 16
 WORST_ERROR = 0.15
-_FEWEST_PER_PIECE = 3
 _FARTHEST_BELOW, _FARTHEST_ABOVE = 0.5, 2.0
+"""When a line is fitted, when it fits, and how far beyond the measured sizes it holds (``spec``: section 7)."""
+_FEWEST_PER_PIECE = 3
+"""Two points always lie on a line."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,8 +31,12 @@ _MESSAGES = ("send", "recv", "send_recv")
 _PART = 0.1
 """An operation with less than this share of the bytes of its kind is a side effect, not the purpose."""
 _EARLY = 0.12
+"""Activations are first summed after one block of one of many layers, gradients only after the whole forward pass,
+which is a quarter of a step or more."""
 _FEW_BYTES = 4096
+"""Norms, flags, losses and counters are smaller, parameters and activations of any model larger."""
 _FEW_CALLS = 4
+"""Two calls are in some order by chance; two steps of them are not."""
 _LEAST_GRADIENTS = 0.25
 """Gradients have at least this share of the bytes of the parameters that they update."""
 _LEAST_PASSES = 4

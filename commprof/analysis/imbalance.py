@@ -12,6 +12,7 @@ from commprof.analysis.waiting import MatchTimes
 from commprof.trace.model import UNKNOWN_SIZE
 
 _MATRIX_MEMBERS = 64
+"""Larger tables of who sends to whom are not kept: nobody reads them, and they grow with the square."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,6 +21,7 @@ UNKNOWN = -1
 _BY_CLOCK, _BY_DURATION = 1, 2
 _FROM_ROOT, _TO_ROOT = ("broadcast", "scatter"), ("reduce", "gather")
 _SPREAD_OVER_UNCERTAINTY = 4
+"""Arrivals must be spread this many times wider than clocks are known to tell waiting by them (``spec``: section 6)."""
 
 
 def one_way_waits(found: Matching, times: MatchTimes, arrival: Int64Array, finish: Int64Array) -> None:

@@ -13,7 +13,9 @@ from commprof.analysis.realign import AMBIGUOUS, realign
 from commprof.intervals import Int64Array
 
 _ENOUGH_CALLS = 8
+"""Fewer gaps have no reliable median."""
 _REGULAR_NS = 2_000
+"""Gaps between ends that differ by less over the ranks are equal: clocks and ends of one call scatter as much."""
 
 
 @dataclass(slots=True, eq=False)

@@ -17,6 +17,7 @@ from commprof.analysis.lanes import changes, count_within
 from commprof.intervals import Int64Array
 
 _ROUNDS = 128
+"""Each round carries what tells ranks apart one neighbour further along a pipeline: more stages than any has."""
 
 
 @dataclass(slots=True, eq=False)

@@ -24,11 +24,15 @@ EXTRA, AMBIGUOUS = -1, -2
 """Places of a call that has no partner, and of one that could have several."""
 
 _BAND = 6
+"""So many calls may be missing on either side beyond the difference in number."""
 _TRIED = 4
+"""Twice as many clock offsets are tried: the best explanation, and its rivals, which can make it ambiguous."""
 _END_SPREAD_NS = 60_000.0
 """Ends of one call on healthy ranks lie this close (up to 50 us between hosts: NCCL's hops; gloo mostly below)."""
 _GAP_SHARE = 8
+"""... or within one part in this many of the usual gap between two calls, where that is wider."""
 _LEAST_MATCHED = 0.75
+"""An alignment that leaves out more of the shorter list is none."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,6 +28,7 @@ from commprof.trace.operations import OPERATIONS
 _BACKWARD, _OPTIMIZER = PHASES.index("backward"), PHASES.index("optimizer")
 _DATA_ROLES = ("dp", "shard", "replicate")
 _ONE_PER_GRADIENT = 0.9
+"""So many reductions per gradient are no buckets; not all of them, since small ones may be joined or unused."""
 
 
 @dataclass(frozen=True, slots=True)

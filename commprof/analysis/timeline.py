@@ -17,9 +17,12 @@ from commprof.trace.model import Calls, RankTrace
 from commprof.trace.operations import OPERATIONS
 
 PIXELS = 2000
+"""What is narrower than one part in this many of a step is no wider than a point of a screen."""
 BINS = 1000
 _MOST_STRETCHES = 2000
+"""A lane with more is drawn by these bins: the page stays small, and its sums exact."""
 _NAME_LENGTH = 120
+"""Of a kernel's name: templates run to thousands of characters."""
 
 
 def timeline(rank: RankTrace, work: Work, windows: Windows, calls: Calls, exposed: Int64Array) -> dict[str, Any]:

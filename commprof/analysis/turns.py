@@ -13,8 +13,11 @@ from commprof.analysis.lateness import Float64Array, Lateness
 from commprof.intervals import Int64Array
 
 _STANDS_ALONE = 2.0
+"""Whose turn it is pauses at least this many times as long as the next: the others work in that step."""
 _ALIKE = 0.5
+"""Pauses of one kind differ by less than a factor of two (the same limit as for members that are charged alike)."""
 _MOST_STEPS = 2 / 3
+"""Nobody has more of the turns, however few ranks share them: with two, twice the fair share would be all."""
 
 
 def host_longer(lateness: Lateness) -> Float64Array:

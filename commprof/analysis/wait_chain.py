@@ -24,7 +24,9 @@ from commprof.trace.operations import OPERATIONS
 WAITING = "waiting"
 """A late rank that waited for others itself: the next link says for whom."""
 _MOST_LINKS = 12
+"""Longer chains are not read. A chain that is cut here ends with a rank that waited itself, and says so."""
 _LEAST_SHARE = 0.005
+"""Activities below this share of a lateness would be printed as 0 or 1 %."""
 
 
 @dataclass(frozen=True, slots=True)
