@@ -47,6 +47,8 @@ class Pipeline:
     ``ideal_share`` the bubble that the schedule has if all stages are equal and messages cost nothing.
 
     ``imbalance`` is what unequal stages cost per step: the longest compute of a stage less the mean of all.
+    ``longest`` is the stage with the most to compute, ``excess`` by what share more than the others on average; of a
+    stage counts its median rank, of two the faster: one slow device makes no longer stage.
     ``stage_of`` gives the stage of every rank that was found to be in the pipeline.
     """
 
@@ -56,6 +58,8 @@ class Pipeline:
     boundary: tuple[int, ...] | None
     ideal_share: float | None
     imbalance: int | None
+    longest: int | None
+    excess: float | None
     bubble: tuple[Bubble, ...]
     stage_of: dict[int, int]
 
@@ -87,6 +91,7 @@ def find_pipeline(analysis: Analysis) -> Pipeline | None:
         if rank.rank in stage_of and rank.stage is not None
     ]
     microbatches, chunks = _microbatches(analysis, members, stages)
+    longest, excess = _longest(members, stages)
     return Pipeline(
         stages=stages,
         microbatches=microbatches,
@@ -94,6 +99,8 @@ def find_pipeline(analysis: Analysis) -> Pipeline | None:
         boundary=next((member.facts.boundary for member in members if member.facts.boundary), None),
         ideal_share=_ideal(analysis, stages, microbatches, chunks),
         imbalance=_imbalance(members, stages),
+        longest=longest,
+        excess=excess,
         bubble=tuple(_bubbles(analysis, members, [ranks for ranks in groups if len(ranks) == stages])),
         stage_of=stage_of,
     )
@@ -151,6 +158,22 @@ def _imbalance(members: list[_Member], stages: int) -> int | None:
             means = [sum(values) / len(values) for values in by_stage.values()]
             costs.append(max(means) - sum(means) / len(means))
     return round(sum(costs) / len(costs)) if costs else None
+
+
+def _longest(members: list[_Member], stages: int) -> tuple[int | None, float | None]:
+    """The stage that computes most per step and its excess over the mean of the others; unknown unless every stage is
+    there and the others compute."""
+    ranks: dict[int, list[float]] = defaultdict(list)
+    for member in members:
+        compute = [int(member.facts.compute[index]) for index, _ in _steps(member.rank)]
+        if compute:
+            ranks[member.stage].append(sum(compute) / len(compute))
+    if len(ranks) < stages or stages < 2:
+        return None, None
+    usual = np.array([np.quantile(ranks[stage], 0.5, method="lower") for stage in range(stages)])
+    longest = int(usual.argmax())
+    others = float(np.delete(usual, longest).mean())
+    return (longest, float(usual[longest]) / others - 1) if others > 0 else (None, None)
 
 
 def _steps(rank: RankAnalysis) -> Iterator[tuple[int, str]]:

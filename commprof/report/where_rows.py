@@ -171,6 +171,8 @@ def pipeline_row(analysis: Analysis) -> dict[str, Any] | None:
         "boundary": None if found.boundary is None else list(found.boundary),
         "ideal_share": found.ideal_share,
         "stage_imbalance_ns": found.imbalance,
+        "longest_stage": found.longest,
+        "longest_stage_excess": found.excess,
         "bubble": [
             {
                 "stage": row.stage,

@@ -79,6 +79,24 @@ def test_a_slow_worker_is_named_and_its_stage_is_not(stage: int, run_analyze: An
     assert late == [(job.rank(1, stage), "persistent", "slow-device")]
 
 
+@pytest.mark.parametrize("slow", [{}, {(0, 0): 3.0}], ids=["alone", "beside a slow worker"])
+def test_a_stage_that_is_a_little_longer_is_mentioned_and_not_accused(
+    slow: dict[tuple[int, int], float], run_analyze: Analyze, tmp_path: Path
+) -> None:
+    """The last stage: two passes of 1070 us and an optimizer of 100, 2240 in all, against 2100 in the others."""
+    job = small_job({(replica, STAGES - 1): 1.07 for replica in range(REPLICAS)} | slow)
+
+    run = run_analyze(write_job(job, tmp_path / "run"), "-o", tmp_path / "report.html")
+
+    assert [row["rank"] for row in run.report["stragglers"]] == [job.rank(*worker) for worker in slow]
+    assert run.report["pipeline"]["longest_stage"] == STAGES - 1
+    # In what follows the norm each worker scales its gradients for as long.
+    assert run.report["pipeline"]["longest_stage_excess"] == pytest.approx(2240 / 2100 - 1, abs=0.005)
+    said = "the last stage computes 6.7 % longer than the others do on average"
+    assert said in " ".join(run.stdout.split())
+    assert said in " ".join((tmp_path / "report.html").read_text(encoding="utf-8").split())
+
+
 @pytest.mark.parametrize("stage", range(STAGES))
 def test_a_stage_with_more_to_compute_is_named_as_a_stage(stage: int, run_analyze: Analyze, tmp_path: Path) -> None:
     job = small_job({(replica, stage): 1.5 for replica in range(REPLICAS)})
@@ -101,6 +119,9 @@ def test_one_slowed_worker_of_16_is_named_alone_and_its_device_is_slow(
     (late,) = run.report["stragglers"]
     assert (late["rank"], late["kind"], late["cause"]) == (job.rank(0, 0), "persistent", "slow-device")
     assert late["chain"][-1] == job.rank(0, 0)
+    assert run.report["pipeline"]["longest_stage"] == job.pp - 1
+    assert run.report["pipeline"]["longest_stage_excess"] == pytest.approx(0.07, abs=0.01)
+    assert "the last stage computes" in " ".join(run.stdout.split())
     assert run.report["matching"]["unmatched"] == 0
 
 

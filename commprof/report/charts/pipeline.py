@@ -17,9 +17,10 @@ _UNEVEN = 0.02
 
 
 def pipeline(report: Json) -> Json | None:
-    """Bubble per stage over steps; ``None`` without a pipeline."""
+    """Bubble per stage over steps, and the stage that is longer than the others; ``None`` where neither is known."""
     found = report.get("pipeline")
-    if not found or not found.get("bubble"):
+    longest = longest_stage(report)
+    if not found or not (found.get("bubble") or longest):
         return None
     by_stage: dict[int, list[Json]] = defaultdict(list)
     for row in found["bubble"]:
@@ -33,7 +34,7 @@ def pipeline(report: Json) -> Json | None:
         "ideal": None if ideal is None else f"{ideal:.3f}",
         "ideal_left": None if ideal is None else min(ideal, 1) * 100,
         "imbalance": format_ns(found["stage_imbalance_ns"]) if found.get("stage_imbalance_ns") is not None else None,
-        "longest": longest_stage(report),
+        "longest": longest,
         "rows": rows[:MOST_STAGES],
         "total": len(rows),
         "waits": any(row["known"] for row in rows),

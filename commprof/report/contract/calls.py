@@ -329,4 +329,6 @@ class Pipeline(TypedDict):
     boundary: list[int] | None
     ideal_share: Share | None
     stage_imbalance_ns: Length | None
+    longest_stage: Count | None
+    longest_stage_excess: float | None
     bubble: list[Bubble]
