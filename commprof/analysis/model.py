@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from commprof.analysis.bucket_advice import BucketAdvice
     from commprof.analysis.charges import Charges
     from commprof.analysis.clocks import Clocks
+    from commprof.analysis.critical_path import CriticalPath
     from commprof.analysis.hardware_table import Hardware
     from commprof.analysis.host_delays import HostDelays
     from commprof.analysis.imbalance import Imbalance
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from commprof.analysis.stage_facts import StageFacts
     from commprof.analysis.stragglers import Straggler
     from commprof.analysis.strategy import Strategy
+    from commprof.analysis.trail import Trail
     from commprof.analysis.wait_chain import WaitChain
     from commprof.analysis.waiting import CallWaits, MatchTimes
     from commprof.analysis.what_if import WhatIf
@@ -186,6 +188,8 @@ class RankAnalysis:
     """Ranges of the program by kind, see :mod:`commprof.analysis.named_spans`."""
     delays: HostDelays | None = None
     """Why the CPU was late."""
+    trail: Trail | None = None
+    """What the CPU did, for the critical path; ``None`` where the trace does not tell."""
     buckets: list[Bucket] = field(default_factory=list)
     bucket_copies: list[BucketCopies] = field(default_factory=list)
     idle: list[IdleTime] = field(default_factory=list)
@@ -239,6 +243,8 @@ class Analysis:
     stragglers: list[Straggler] = field(default_factory=list)
     wait_chain: WaitChain | None = None
     """From the longest wait of the worst step back to where it began."""
+    critical_path: CriticalPath | None = None
+    """What each instant of the steps waited for, over all ranks."""
     what_if: WhatIf | None = None
     """The run replayed without slow ranks."""
     imbalance: list[Imbalance] = field(default_factory=list)

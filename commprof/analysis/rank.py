@@ -133,6 +133,7 @@ def _measure(
         frameworks=framework_marks(rank, marks),
         spans=named_spans(rank, marks),
         delays=located.delays,
+        trail=located.trail,
         causes=located.causes,
         buckets=located.buckets,
         bucket_copies=located.bucket_copies,

@@ -24,6 +24,7 @@ from commprof.analysis.scene import Scene
 from commprof.analysis.stage_facts import StageFacts, stage_facts
 from commprof.analysis.syncs import find_syncs
 from commprof.analysis.timing import timing_of
+from commprof.analysis.trail import Trail, find_trail
 from commprof.analysis.units import find_units
 from commprof.analysis.where_model import Bucket, BucketCopies, Contention, IdleTime, Unit
 from commprof.intervals import Int64Array
@@ -44,6 +45,7 @@ class Where:
     stage: StageFacts | None
     delays: HostDelays
     bucket_copies: list[BucketCopies]
+    trail: Trail | None
 
 
 def locate(scene: Scene, ddp: Sequence[DdpModule] = ()) -> Where:
@@ -75,6 +77,7 @@ def locate(scene: Scene, ddp: Sequence[DdpModule] = ()) -> Where:
         stage_facts(scene, places, compute, backward),
         find_delays(scene, syncs, causes.host),
         find_bucket_copies(scene, buckets),
+        find_trail(scene, syncs),
     )
 
 

@@ -16,6 +16,7 @@ import numpy as np
 from commprof.diagnosis.findings.case import PARTS, Case
 from commprof.diagnosis.ground import Ground
 from commprof.diagnosis.model import SEVERITIES, Accounting, Evidence, Finding, Share, Threshold
+from commprof.diagnosis.on_path import PathLedger
 from commprof.intervals import Int64Array
 
 
@@ -71,33 +72,65 @@ class Ledger:
 
 def judge(ground: Ground, cases: Iterable[Case], ledger: Ledger) -> list[tuple[Finding, Charge]]:
     """Findings with what they are charged over the reference steps, in the order of precedence."""
-    out = []
+    charged = []
     for case in cases:
         taken = ledger.charge(case)
-        charged = sum(taken.values(), np.zeros(len(ground.steps), np.int64))
-        finding = _finding(ground, case, taken, charged)
-        if finding is not None:
-            out.append((finding, Charge({part: int(ns.sum()) for part, ns in taken.items()})))
+        if not _timed(case) or sum(int(ns.sum()) for ns in taken.values()):
+            charged.append((case, taken))
+    return [
+        (_finding(ground, case, taken, back), Charge({part: int(ns.sum()) for part, ns in taken.items()}))
+        for (case, taken), back in zip(charged, _promises(ground, charged), strict=True)
+    ]
+
+
+def _timed(case: Case) -> bool:
+    return any(getattr(case.claim, part) is not None for part in (*PARTS, "idle", "copy"))
+
+
+def _promises(ground: Ground, charged: list[tuple[Case, dict[str, Int64Array]]]) -> list[int | None]:
+    """What would come back without each cause, nanoseconds per step; ``None`` where no time can be stated.
+
+    What the critical path tells goes first, of that the cause with the fewest ranks. All together promise no more than
+    the reference ranks lose.
+    """
+    path, left = PathLedger(ground.analysis.critical_path), ground.lost // len(ground.steps)
+    out: list[int | None] = [None] * len(charged)
+    stated = [index for index, (case, _) in enumerate(charged) if _timed(case) and not case.nothing_back]
+    order = sorted(stated, key=lambda index: math.inf if (on := charged[index][0].path) is None else on.ranks)
+    for index in order:
+        case, taken = charged[index]
+        on_path = None if case.path is None else path.take(case.path)
+        if on_path is None:
+            wanted = _mean(_off_path(ground, case, taken))
+        elif case.path is not None and case.path.within_claim and case.recoverable is not None:
+            wanted = min(on_path, _mean(case.recoverable))
+        else:
+            wanted = on_path
+        out[index] = min(wanted, left)
+        left -= min(wanted, left)
     return out
 
 
-def _finding(ground: Ground, case: Case, taken: dict[str, Int64Array], charged: Int64Array) -> Finding | None:
-    timed = any(getattr(case.claim, part) is not None for part in (*PARTS, "idle", "copy"))
-    if timed and not charged.sum():
-        return None
+def _off_path(ground: Ground, case: Case, taken: dict[str, Int64Array]) -> Int64Array:
+    """What of a charge comes back, by step, as the case itself says."""
+    charged = sum(taken.values(), np.zeros(len(ground.steps), np.int64))
+    if case.recoverable is not None:
+        return np.minimum(charged, case.recoverable)
+    return charged if case.host_back or "host" not in taken else charged - taken["host"]
+
+
+def _finding(ground: Ground, case: Case, taken: dict[str, Int64Array], back: int | None) -> Finding:
+    timed, charged = _timed(case), sum(taken.values(), np.zeros(len(ground.steps), np.int64))
     count, duration = len(ground.steps), ground.duration
     lost = charged if case.cost_ns is None else np.full(count, case.cost_ns, np.int64)
     share = int(lost.sum()) / duration if timed or case.cost_ns is not None else None
-    back = charged if case.recoverable is None else np.minimum(charged, case.recoverable)
-    if case.recoverable is None and not case.host_back and "host" in taken:
-        back = charged - taken["host"]
     severity, limit = _severity(ground, case, lost, share)
     return Finding(
         id=case.id,
         severity=severity,
         title=ground.worded(case.title),
         charged_ns=_mean(charged) if timed else None,
-        recoverable_ns=None if case.nothing_back or not timed else _mean(back),
+        recoverable_ns=back,
         share_of_step=share,
         evidence=tuple(_worded(ground, entry) for entry in case.evidence + _by_part(ground, taken)),
         advice=case.advice,

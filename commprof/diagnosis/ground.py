@@ -126,6 +126,11 @@ class Ground:
         return sum(step.total("duration") for step in self.steps)
 
     @property
+    def lost(self) -> int:
+        """Time of all reference steps together in which nothing is computed."""
+        return sum(_lost(step) for step in self.steps)
+
+    @property
     def word(self) -> str:
         """``step``, or ``window`` where the trace marks no steps: no figure is then called per step."""
         return "window" if all(step.device.windows == "none" for step in self.steps) else "step"

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from commprof.analysis.host_delays import DELAYS
 from commprof.diagnosis.ground import Ground, Mask
 from commprof.diagnosis.model import Evidence, Threshold
+from commprof.diagnosis.on_path import OnPath
 from commprof.intervals import Int64Array
 
 PARTS = ("host", "wait", "rest")
@@ -38,7 +39,8 @@ class Case:
     ``nothing_back`` no time can be stated. The host-bound part of a charge comes back only
     with ``host_back``. ``by_event``: it is told by single calls that stand out of their kind, so that how its cost
     scatters over steps says nothing against it; it is then of severity ``low`` at least. ``cost_ns`` is time per step
-    inside compute (contention). ``most`` is the highest severity that the case may get.
+    inside compute (contention). ``most`` is the highest severity that the case may get. ``path`` is what it takes of the
+    critical path, where that is known: then this is what comes back, whatever of it is charged elsewhere.
     """
 
     id: str
@@ -61,6 +63,7 @@ class Case:
     by_event: bool = False
     threshold: Threshold | None = None
     order: int = field(default=0)
+    path: OnPath | None = None
 
 
 def whole(ground: Ground, rows: Mask, *parts: str) -> Claim:

@@ -14,6 +14,7 @@ from commprof.diagnosis.findings.reductions import exposed_anyway, gaps, of_grad
 from commprof.diagnosis.findings.stages_apart import late_hosts
 from commprof.diagnosis.ground import Ground, ReferenceStep
 from commprof.diagnosis.model import Evidence
+from commprof.diagnosis.on_path import all_of
 from commprof.intervals import Int64Array
 
 BLOCKING, OTHER = range(2)
@@ -62,7 +63,7 @@ def input_bound(ground: Ground) -> Iterator[Case]:
         ),
         tuple(evidence),
         host_back=True, cause="input", ranks=tuple(sorted({*_everybody(ground), *(behind.ranks if behind else ())})),
-        steps=_names(ground),
+        steps=_names(ground), path=all_of(ground.analysis.critical_path, "inputs"),
     )  # fmt: skip
 
 
@@ -248,6 +249,7 @@ def host_bound(ground: Ground) -> Iterator[Case]:
         ),
         cause="late-launch" if late.any() and not host.any() and not idle.any() else "host-bound",
         recoverable=back, ranks=_everybody(ground), steps=_names(ground),
+        path=all_of(ground.analysis.critical_path, "cpu", "launching", within_claim=True),
     )  # fmt: skip
 
 
@@ -269,6 +271,7 @@ def _pauses(ground: Ground) -> Iterator[Case]:
             Evidence("communication exposed meanwhile", int(host.sum()) // len(ground.steps), "ns"),
         ),
         cause="pause", host_back=True, ranks=_everybody(ground), steps=_names(ground),
+        path=all_of(ground.analysis.critical_path, "pauses"),
     )  # fmt: skip
 
 

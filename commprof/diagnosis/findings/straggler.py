@@ -16,6 +16,7 @@ from commprof.diagnosis.findings.shorter import given_back
 from commprof.diagnosis.findings.stages_apart import slow_kernels
 from commprof.diagnosis.ground import P2P, Ground, Mask, ReferenceStep
 from commprof.diagnosis.model import Evidence
+from commprof.diagnosis.on_path import of_late
 from commprof.intervals import Int64Array
 
 _WHY = {
@@ -87,6 +88,7 @@ def straggler(ground: Ground) -> Iterator[Case]:
             ),
             cause=row.cause, ranks=() if row.kind == "rotating" else tuple(row.members), steps=steps_of(ground, mine),
             group_id=ground.one_group(mine), calls=calls, recoverable=back, host_back=True,
+            path=of_late(ground.analysis.critical_path, [rank.rank for rank in ground.analysis.ranks], row),
         )  # fmt: skip
 
 

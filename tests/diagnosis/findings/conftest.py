@@ -66,7 +66,9 @@ def check_accounting(report: dict[str, Any]) -> None:
     # Means are rounded to 1 ns each.
     assert sum(row["charged_ns"] or 0 for row in rows) * steps <= lost + len(rows) * steps
     assert sum(row["recoverable_ns"] or 0 for row in rows) * steps <= lost + len(rows) * steps
-    assert all((row["recoverable_ns"] or 0) <= (row["charged_ns"] or 0) for row in rows)
+    # What the critical path tells may be charged to several: calls that come later for a late rank, and its own gaps.
+    on_path = {"straggler", "input-bound", "host-bound"}
+    assert all((row["recoverable_ns"] or 0) <= (row["charged_ns"] or 0) for row in rows if row["id"] not in on_path)
     host = {"host-bound", "input-bound", "device-synchronisation", "allocator-retries", "pipeline-bubble"}
     host |= {"copy-bound", "bucket-copies"}
     communication = [row for row in rows if row["id"] not in host | {"blocking-wait", "fsdp-rate-limiter"}]

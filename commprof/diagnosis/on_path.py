@@ -1,0 +1,92 @@
+"""What of the critical path of the run a cause takes: the most that comes back without it.
+
+Each part of the path is promised once, to the first finding that asks for it. A part is a kind of time on one rank; of
+what all ranks do now and then, only what one does beyond the median of the others of its role is its fault.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from commprof.analysis.critical_path import CriticalPath
+from commprof.analysis.stragglers import Straggler
+from commprof.intervals import Int64Array
+
+KINDS = ("own", "launching", "inputs", "pauses", "cpu")
+"""Parts of the path that lie on one rank, fields of :class:`CriticalPath`."""
+
+
+@dataclass(slots=True, eq=False)
+class OnPath:
+    """What a case asks for of the path: nanoseconds over all steps by kind, each of shape ``(ranks,)``.
+
+    ``within_claim``: the device may be short of work for less time than the CPU is on the path, so that no more than
+    the whole claim of the case comes back.
+    """
+
+    parts: dict[str, Int64Array]
+    within_claim: bool = False
+
+    @property
+    def ranks(self) -> int:
+        """How many ranks it asks for."""
+        return int(np.count_nonzero(sum(self.parts.values())))
+
+
+class PathLedger:
+    """What of the path nobody has asked for yet."""
+
+    def __init__(self, path: CriticalPath | None) -> None:
+        self.steps = 1 if path is None else path.steps
+        self._left = {} if path is None else {kind: getattr(path, kind).copy() for kind in KINDS}
+
+    def take(self, wanted: OnPath) -> int:
+        """Nanoseconds per step that are left of what is wanted."""
+        total = 0
+        for kind, ns in wanted.parts.items():
+            got = np.minimum(self._left[kind], ns)
+            self._left[kind] -= got
+            total += int(got.sum())
+        return total // self.steps
+
+
+def all_of(path: CriticalPath | None, *kinds: str, within_claim: bool = False) -> OnPath | None:
+    """These parts of all ranks."""
+    return None if path is None else OnPath({kind: getattr(path, kind) for kind in kinds}, within_claim)
+
+
+def of_late(path: CriticalPath | None, numbers: Sequence[int], row: Straggler) -> OnPath | None:
+    """What late ranks add to the path; ``numbers`` are the ranks of the input. ``None`` where the path does not tell
+    what makes them late."""
+    if path is None:
+        return None
+    if row.kind == "rotating":
+        return OnPath({"pauses": path.pauses}) if row.cause == "host" and path.pauses.any() else None
+    late = np.isin(np.array(numbers), row.members)
+    if row.cause == "slow-device":
+        found = {"own": _excess(path.own, path.compute, path.role, late)}
+    elif row.cause == "input":
+        found = {"inputs": _excess(path.inputs, path.fetched, path.role, late)}
+    elif row.cause == "host":
+        found = {"pauses": _excess(path.pauses, path.paused, path.role, late)}
+        found |= {kind: _excess(getattr(path, kind), path.gap, path.role, late) for kind in ("launching", "cpu")}
+    else:
+        return None
+    return OnPath(found) if any(ns.any() for ns in found.values()) else None
+
+
+def _excess(
+    on_path: Int64Array, measured: Int64Array | np.ndarray[tuple[int], np.dtype[np.float64]], role: Int64Array,
+    late: np.ndarray[tuple[int], np.dtype[np.bool_]],
+) -> Int64Array:  # fmt: skip
+    """The part of time on the path by which late ranks take longer than the median of the others of their role."""
+    out = np.zeros(len(on_path), np.int64)
+    for rank in np.flatnonzero(late).tolist():
+        others = measured[(role == role[rank]) & ~late]
+        if len(others) and measured[rank] > 0:
+            usual = min(float(np.median(others)) / float(measured[rank]), 1.0)
+            out[rank] = round(int(on_path[rank]) * (1 - usual))
+    return out
