@@ -154,20 +154,17 @@ def idle_causes(report: Json, most: int = MOST_CAUSES) -> list[Json]:
     return [row for row in found["rows"] if row["width"] >= _TELLING][:most]
 
 
-def volumes(report: Json) -> tuple[str, list[tuple[str, str, str]]] | None:
-    """The strategy by name; for each part its name, the bytes a rank sends, those by formula and what hides them."""
+def volume(report: Json) -> str | None:
+    """``DDP, each rank sends 102 MB per step, 102 MB by formula``; ``None`` where no strategy was recognised."""
     found = strategy(report)
     if not found or not found["parts"]:
         return None
-    rows = []
-    for part in found["parts"]:
-        told = [f"By formula {part['expected']}."] if part["expected_bytes"] is not None else []
-        rows.append((part["name"], part["measured"], " ".join([*told, part["hides"] or ""]).strip()))
-    return found["name"], rows
+    by_formula = "" if found["expected"] == "n/a" else f", {found['expected']} by formula"
+    return f"{found['name']}, each rank sends {found['measured']} {per_what(report)}{by_formula}"
 
 
 def bubble(report: Json) -> str | None:
-    """The pipeline in one sentence; ``None`` without one."""
+    """The bubble of a pipeline in one line; ``None`` without one."""
     found = pipeline(report)
     if not found or not found["rows"]:
         return None
@@ -175,9 +172,7 @@ def bubble(report: Json) -> str | None:
     told = f", ideal {found['ideal']}" if found["ideal"] else ""
     span = " to ".join(dict.fromkeys((shares[0], shares[-1]))) if shares else "n/a"
     least = "" if found["waits"] else "at least "
-    return (
-        f"Pipeline of {found['stages']} and {found['microbatches']}: bubble {least}{span} of its time, by stage{told}"
-    )
+    return f"{least}{span} of the pipeline's time{told}; {found['stages']}, {found['microbatches']}"
 
 
 def late(report: Json, most: int = MOST_LATE) -> list[Json]:

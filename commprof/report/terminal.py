@@ -32,7 +32,8 @@ def print_summary(view: dict[str, Any], console: Console) -> None:
     for key in () if found else ("gain", "where"):
         if headline[key]:
             console.print(Text(headline[key]))
-    console.print(Text(f"{report['input']['path']}: {headline['ranks']}", style="dim"))
+    run = "; ".join(filter(None, (headline["ranks"], summary.volume(report))))
+    console.print(Text(f"{report['input']['path']}: {run}", style="dim"))
     _print_mean(report, console)
     if found:
         _print_findings(report, found, console)
@@ -47,7 +48,6 @@ def print_summary(view: dict[str, Any], console: Console) -> None:
         console.print(Text(f"{line}."))
     _print_causes(report, console)
     _print_ranks(report, console)
-    _print_volumes(report, console)
     _print_groups(report, console)
     _print_notes(report, console)
 
@@ -55,6 +55,12 @@ def print_summary(view: dict[str, Any], console: Console) -> None:
 def _print_mean(report: dict[str, Any], console: Console) -> None:
     """The split averaged over ranks and steps, in words."""
     _print_title(summary.over_what(report), console)
+    _print_split(report, console)
+    if line := summary.bubble(report):
+        console.print(Text(f"bubble by stage: {line}"))
+
+
+def _print_split(report: dict[str, Any], console: Console) -> None:
     rows = [
         (
             line.label,
@@ -149,23 +155,6 @@ def _print_cause_rows(rows: list[dict[str, Any]], console: Console) -> None:
     for row in rows:
         table.add_row(row["name"], row["exposed"] if "exposed" in row else row["time"], row["meaning"] or "")
     console.print(table)
-
-
-def _print_volumes(report: dict[str, Any], console: Console) -> None:
-    """What the run is, and the bytes that a rank sends beside those of the formula."""
-    if found := summary.volumes(report):
-        name, rows = found
-        _print_title(f"Strategy: {name}. Each rank sends {summary.per_what(report)}", console)
-        table = _table()
-        table.show_header = False
-        table.add_column(overflow="fold")
-        table.add_column(justify="right", no_wrap=True)
-        table.add_column(style="dim", overflow="fold")
-        for row in rows:
-            table.add_row(*row)
-        console.print(table)
-    if line := summary.bubble(report):
-        console.print(Text(line))
 
 
 def _print_ranks(report: dict[str, Any], console: Console) -> None:
