@@ -26,6 +26,9 @@ from commprof.trace.operations import OPERATIONS, bus_factor
 ENOUGH_CLEAN = 5
 """Group medians and fits use clean calls alone where there are at least so many."""
 
+FEWEST_CLEAN = 2
+"""One call alone may be odd; from so many clean ones on they speak for themselves, beside whatever is contended."""
+
 _ALL_TO_ALL = OPERATIONS.index("all_to_all")
 _ODD = [FLAGS.index("profiler-start"), FLAGS.index("first-use")]
 
@@ -70,6 +73,8 @@ class GroupBandwidth:
     bound: bool
     fit: Fit
     ceiling: Ceiling | None = None
+    few_clean: Fit | None = None
+    """The clean calls where they are at least two, but not enough for ``fit``."""
 
     def predict(self, size_bytes: float) -> tuple[int, bool]:
         """Nanoseconds that a message of ``size_bytes`` takes, and whether that is extrapolated."""
@@ -79,6 +84,11 @@ class GroupBandwidth:
     def undisturbed(self) -> bool:
         """Whether every call that the figures rest on is clean, be they five or fewer."""
         return not self.bound and (not self.contended or 0 < self.clean == self.calls)
+
+    @property
+    def claimable(self) -> Fit | None:
+        """What the network can be held to: clean calls alone, be they few."""
+        return self.fit if self.undisturbed else self.few_clean
 
     @property
     def efficiency(self) -> float | None:
@@ -231,6 +241,7 @@ def _per_group(points: _Points, *, bound: bool) -> dict[tuple[int, str], GroupBa
         chosen = rows[clean] if enough else rows
         moved = points.size[chosen] * factor[chosen]
         rate = moved / points.ns[chosen]
+        few = rows[clean] if not bound and not enough and int(clean.sum()) >= FEWEST_CLEAN else rows[:0]
         out[group, operation] = GroupBandwidth(
             group=group,
             operation=operation,
@@ -243,6 +254,7 @@ def _per_group(points: _Points, *, bound: bool) -> dict[tuple[int, str], GroupBa
             contended=not bound and not enough,
             bound=bound,
             fit=fit(*_typical(moved, points.ns[chosen], bound=bound)),
+            few_clean=fit(*_typical(points.size[few] * factor[few], points.ns[few], bound=False)) if len(few) else None,
         )
     return out
 
