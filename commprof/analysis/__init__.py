@@ -53,10 +53,12 @@ One rank, where and why; ``where`` calls the others:
     named_spans        time in ranges that single findings are about
     frameworks         which libraries communicate for the program
     behaviour          what the rank did between its calls, small enough to keep
+    trail              what its CPU did, small enough to keep
 
 One call over all ranks, and waiting:
 
     all_calls          the calls of all ranks as one table
+    codes              operations by name in columns of codes
     segments           minima and maxima of groups of rows
     lanes              within which sequences calls can be the same
     realign            order without sequence numbers
@@ -112,4 +114,5 @@ Late ranks:
     wait_chain         the longest wait, back to its origin
     replay             a job with other durations
     what_if            the step without slow ranks
+    critical_path      what each instant of the steps waited for
 """

@@ -12,17 +12,11 @@ from numpy.typing import NDArray
 from commprof.analysis.model import Analysis, RankAnalysis
 from commprof.intervals import Int64Array
 from commprof.trace.model import NOT_LAUNCHED
-from commprof.trace.operations import OPERATIONS
 
 SYNCHRONISING = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "barrier")
 """Operations that nobody can finish before the last member has entered (all-to-all: with equal splits)."""
 
 NO_STEP = -1
-
-
-def codes(*names: str) -> list[int]:
-    """Indices of operations as calls hold them."""
-    return [OPERATIONS.index(name) for name in names]
 
 
 @dataclass(slots=True, eq=False)

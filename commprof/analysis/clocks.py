@@ -13,7 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from commprof.analysis.all_calls import SYNCHRONISING, codes
+from commprof.analysis.all_calls import SYNCHRONISING
+from commprof.analysis.codes import operation_is
 from commprof.analysis.matching import COLLECTIVE, Matching
 from commprof.analysis.segments import any_of, medians
 from commprof.intervals import Int64Array
@@ -65,7 +66,7 @@ def synchronising(found: Matching) -> NDArray[np.bool_]:
     All-to-alls only where equal splits are known: kernels that send tokens to experts (DeepEP's dispatch) state none.
     """
     calls, rows = found.calls, found.rows
-    kind = np.isin(found.operation, codes(*SYNCHRONISING)) & (found.source == COLLECTIVE)
+    kind = operation_is(found.operation, *SYNCHRONISING) & (found.source == COLLECTIVE)
     unequal, fused = calls.unequal[rows], calls.fused[rows]
     return np.asarray(kind & ~any_of((unequal == UNEQUAL) | ((unequal == UNKNOWN) & ~fused), found.first))
 

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from commprof.analysis.all_calls import AllCalls, codes
+from commprof.analysis.all_calls import AllCalls
+from commprof.analysis.codes import codes, operation_is
 from commprof.analysis.model import Analysis
 from commprof.intervals import Int64Array
 
@@ -66,7 +67,7 @@ def find_exchanges(analysis: Analysis, calls: AllCalls, compared: Int64Array, st
         return None
     groups = np.unique(calls.group[batched])
     rows = np.flatnonzero(
-        np.isin(calls.operation, codes("send", "recv", "send_recv"))
+        operation_is(calls.operation, "send", "recv", "send_recv")
         & np.isin(calls.group, groups)
         & np.isin(calls.rank, compared)
     )  # fmt: skip

@@ -20,11 +20,11 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from commprof.analysis.codes import operation_is
 from commprof.analysis.places import PHASES
 from commprof.analysis.traffic import Floats, Traffic
 from commprof.intervals import Int64Array
 from commprof.trace.model import GroupFacts
-from commprof.trace.operations import OPERATIONS
 
 _FORWARD, _BACKWARD, _OPTIMIZER = (PHASES.index(name) for name in ("forward", "backward", "optimizer"))
 _MESSAGES = ("send", "recv", "send_recv")
@@ -77,7 +77,7 @@ class GroupUse:
 
     def of(self, *names: str) -> NDArray[np.bool_]:
         """Which calls are of these operations."""
-        return np.isin(self.operation, [OPERATIONS.index(name) for name in names])
+        return operation_is(self.operation, *names)
 
     def elements(self, chosen: NDArray[np.bool_]) -> list[int]:
         """Elements of each of the chosen calls whose size is known; bytes where the type is not."""
@@ -121,7 +121,7 @@ def find_uses(
     changes = np.flatnonzero((np.diff(group) != 0) | (np.diff(rank) != 0)) + 1
     best: dict[int, Int64Array] = {}
     sent: dict[int, list[int]] = defaultdict(list)
-    passes = np.isin(traffic.operation, [OPERATIONS.index(name) for name in _MESSAGES])
+    passes = operation_is(traffic.operation, *_MESSAGES)
     for rows in np.split(order, changes):
         key = int(traffic.group[rows[0]])
         sent[key].append(int(passes[rows].sum()))

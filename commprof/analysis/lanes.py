@@ -12,7 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from commprof.analysis.all_calls import AllCalls, codes
+from commprof.analysis.all_calls import AllCalls
+from commprof.analysis.codes import codes, operation_is
 from commprof.intervals import Int64Array
 from commprof.trace.model import NO_ID
 
@@ -88,7 +89,7 @@ def kinds_of(calls: AllCalls) -> Int64Array:
     operation = calls.operation.astype(np.int64)
     send, receive = codes("send", "recv")
     operation[operation == receive] = send
-    size = np.where(np.isin(operation, codes(*_BY_TURN)), -2, calls.size)
+    size = np.where(operation_is(operation, *_BY_TURN), -2, calls.size)
     columns = (size, calls.dtype, operation)
     order = np.lexsort(columns)
     kind = np.empty(len(calls), np.int64)

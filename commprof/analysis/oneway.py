@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from commprof.analysis.all_calls import codes
+from commprof.analysis.codes import operation_is
 from commprof.analysis.exchanges import EXCHANGE, exchange_waits
 from commprof.analysis.matching import Matching
 from commprof.analysis.model import Analysis
@@ -53,8 +53,8 @@ def _sources(found: Matching) -> NDArray[np.int8]:
     calls, rows, of_row = found.calls, found.rows, found.of_row
     me = calls.numbers[calls.rank[rows]]
     root = calls.root[rows]
-    from_root = np.isin(found.operation, codes(*_FROM_ROOT))[of_row]
-    to_root = np.isin(found.operation, codes(*_TO_ROOT))[of_row]
+    from_root = operation_is(found.operation, *_FROM_ROOT)[of_row]
+    to_root = operation_is(found.operation, *_TO_ROOT)[of_row]
     pair = (found.source >= 0)[of_row]
     out = np.where(pair, me == found.source[of_row], np.where(from_root, me == root, me != root))
     known = pair | ((from_root | to_root) & (root >= 0))

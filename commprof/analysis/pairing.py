@@ -7,7 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from commprof.analysis.all_calls import NO_STEP, SYNCHRONISING, AllCalls, codes
+from commprof.analysis.all_calls import NO_STEP, SYNCHRONISING, AllCalls
+from commprof.analysis.codes import operation_is
 from commprof.analysis.lanes import NO_LANE, Lanes, changes, count_within, kinds_of
 from commprof.analysis.realign import AMBIGUOUS, realign
 from commprof.intervals import Int64Array
@@ -87,7 +88,7 @@ def _by_order(
     # The first place of a block holds all of its ranks: every other must too, with calls of one kind.
     head = np.maximum.accumulate(np.where(place[first] == 0, np.arange(len(first)), 0))
     odd = np.unique(block[rows[first[~alike | (size != size[head])]]])
-    synchronising = np.isin(calls.operation[rows], codes(*SYNCHRONISING))
+    synchronising = operation_is(calls.operation[rows], *SYNCHRONISING)
     shifted = _suspicious(calls, rows[synchronising & ~np.isin(block[rows], odd)], block, key)
     rows = rows[np.argsort(block[rows], kind="stable")]
     for wrong in np.concatenate([odd, shifted]).tolist():

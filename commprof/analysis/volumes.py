@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from commprof.analysis.codes import operation_is
 from commprof.analysis.places import PHASES
 from commprof.analysis.traffic import Traffic
 from commprof.manifest import Manifest
@@ -60,8 +61,7 @@ class Moves:
 
     def of(self, *operations: str) -> Mask:
         """Which rows are of these operations."""
-        chosen: Mask = np.isin(self.traffic.operation[self.rows], [OPERATIONS.index(name) for name in operations])
-        return chosen
+        return operation_is(self.traffic.operation[self.rows], *operations)
 
     def phase(self, *phases: int) -> Mask:
         """Which rows lie in these phases."""

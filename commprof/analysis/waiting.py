@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from commprof.analysis.all_calls import codes
 from commprof.analysis.clocks import Clocks, synchronising
+from commprof.analysis.codes import codes, operation_is
 from commprof.analysis.exposedwait import exposed_until
 from commprof.analysis.matching import COLLECTIVE, NO_MATCH, Matching
 from commprof.analysis.model import Analysis
@@ -78,9 +78,7 @@ def match_times(analysis: Analysis, found: Matching, clocks: Clocks) -> MatchTim
     calls, rows, first = found.calls, found.rows, found.first
     rank, duration = calls.rank[rows], calls.duration[rows]
     uneven = any_of(calls.unequal[rows] == 1, first) & (found.source == COLLECTIVE)
-    directed = (found.source != COLLECTIVE) | np.isin(
-        found.operation, codes("broadcast", "reduce", "gather", "scatter")
-    )
+    directed = (found.source != COLLECTIVE) | operation_is(found.operation, "broadcast", "reduce", "gather", "scatter")
     meets = synchronising(found)
     component = clocks.component[rank]
     aligned = (smallest(component, first) == largest(component, first)) & ~any_of(~clocks.joined[rank], first)

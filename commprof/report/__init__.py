@@ -31,6 +31,7 @@ Renderers, which compute nothing:
 Two runs, and ``commprof doctor``:
 
     compare_view       two reports side by side
+    compare_findings   which findings of the two are the same
     compare_text       that in a terminal
     compare_html       that as a page
     doctor_view        what ``doctor`` found

@@ -5,6 +5,7 @@ The modules in the order in which data flows through them. A test holds this lis
 Bytes to events:
 
     discover           which files are meant
+    recaptures         of several captures in one folder the newest
     source             a path or URL as decompressed blocks
     document           a stream of bytes as header, events and tail
     batch              some neighbouring events, decoded at once
