@@ -100,6 +100,14 @@ def test_every_file_that_the_readme_shows_is_there() -> None:
         assert (ROOT / target).is_file(), target
 
 
+def test_every_module_that_the_readme_points_to_is_there() -> None:
+    table = README.partition("| to change |")[2].partition("\n\n")[0]
+    places = re.findall(r"`([a-z_/]+(?:\.py)?)`", table)
+
+    assert len(places) > 12
+    assert [place for place in places if not (ROOT / "commprof" / place).exists()] == []
+
+
 def test_every_option_that_the_readme_names_exists(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "200")
     names = set(re.findall(r"`(--[a-z-]+)", README)) | {
