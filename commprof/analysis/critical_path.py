@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from commprof.analysis.clocks import Clocks
 from commprof.analysis.matching import NO_MATCH, Matching
@@ -64,7 +65,7 @@ class CriticalPath:
     compute: Int64Array
     fetched: Int64Array
     paused: Int64Array
-    gap: np.ndarray[tuple[int], np.dtype[np.float64]]
+    gap: NDArray[np.float64]
 
 
 def find_critical_path(analysis: Analysis, found: Matching, clocks: Clocks, peers: Peers) -> CriticalPath | None:

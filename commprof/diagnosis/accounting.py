@@ -90,13 +90,13 @@ def _timed(case: Case) -> bool:
 def _promises(ground: Ground, charged: list[tuple[Case, dict[str, Int64Array]]]) -> list[int | None]:
     """What would come back without each cause, nanoseconds per step; ``None`` where no time can be stated.
 
-    What the critical path tells goes first, of that the cause with the fewest ranks. All together promise no more than
-    the reference ranks lose.
+    What the critical path tells for sure goes first, of that the cause with the fewest ranks. All together promise no
+    more than the reference ranks lose.
     """
     path, left = PathLedger(ground.analysis.critical_path), ground.lost // len(ground.steps)
     out: list[int | None] = [None] * len(charged)
     stated = [index for index, (case, _) in enumerate(charged) if _timed(case) and not case.nothing_back]
-    order = sorted(stated, key=lambda index: math.inf if (on := charged[index][0].path) is None else on.ranks)
+    order = sorted(stated, key=lambda index: math.inf if (on := charged[index][0].path) is None else on.turn)
     for index in order:
         case, taken = charged[index]
         on_path = None if case.path is None else path.take(case.path)

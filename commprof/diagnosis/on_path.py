@@ -6,14 +6,19 @@ what all ranks do now and then, only what one does beyond the median of the othe
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from commprof.analysis.critical_path import CriticalPath
 from commprof.analysis.stragglers import Straggler
 from commprof.intervals import Int64Array
+
+Bools = NDArray[np.bool_]
+Float64Array = NDArray[np.float64]
 
 KINDS = ("own", "launching", "inputs", "pauses", "cpu")
 """Parts of the path that lie on one rank, fields of :class:`CriticalPath`."""
@@ -31,9 +36,9 @@ class OnPath:
     within_claim: bool = False
 
     @property
-    def ranks(self) -> int:
-        """How many ranks it asks for."""
-        return int(np.count_nonzero(sum(self.parts.values())))
+    def turn(self) -> float:
+        """The fewest ranks first; what is sure of no instant comes with those that the path does not tell."""
+        return math.inf if self.within_claim else float(np.count_nonzero(sum(self.parts.values())))
 
 
 class PathLedger:
@@ -67,26 +72,29 @@ def of_late(path: CriticalPath | None, numbers: Sequence[int], row: Straggler) -
         return OnPath({"pauses": path.pauses}) if row.cause == "host" and path.pauses.any() else None
     late = np.isin(np.array(numbers), row.members)
     if row.cause == "slow-device":
-        found = {"own": _excess(path.own, path.compute, path.role, late)}
+        found = {"own": _beyond(path.own, path.compute, path.role, late)}
     elif row.cause == "input":
-        found = {"inputs": _excess(path.inputs, path.fetched, path.role, late)}
+        found = {"inputs": _beyond(path.inputs, path.fetched, path.role, late)}
     elif row.cause == "host":
-        found = {"pauses": _excess(path.pauses, path.paused, path.role, late)}
-        found |= {kind: _excess(getattr(path, kind), path.gap, path.role, late) for kind in ("launching", "cpu")}
+        found = {"pauses": _beyond(path.pauses, path.paused, path.role, late)}
+        slower = 1 - _usual(path.gap, path.role, late) / np.maximum(path.gap, 1.0)
+        found |= {kind: (getattr(path, kind) * slower).astype(np.int64) for kind in ("launching", "cpu")}
     else:
         return None
     return OnPath(found) if any(ns.any() for ns in found.values()) else None
 
 
-def _excess(
-    on_path: Int64Array, measured: Int64Array | np.ndarray[tuple[int], np.dtype[np.float64]], role: Int64Array,
-    late: np.ndarray[tuple[int], np.dtype[np.bool_]],
-) -> Int64Array:  # fmt: skip
-    """The part of time on the path by which late ranks take longer than the median of the others of their role."""
-    out = np.zeros(len(on_path), np.int64)
+def _beyond(on_path: Int64Array, measured: Int64Array, role: Int64Array, late: Bools) -> Int64Array:
+    """What late ranks do longer than the others of their role, as far as as much of it is on the path."""
+    beyond = measured - _usual(measured.astype(np.float64), role, late)
+    return np.minimum(on_path, beyond).astype(np.int64)
+
+
+def _usual(measured: Float64Array, role: Int64Array, late: Bools) -> Float64Array:
+    """For late ranks the median of the others of their role, at most their own; for all others their own."""
+    usual = measured.copy()
     for rank in np.flatnonzero(late).tolist():
         others = measured[(role == role[rank]) & ~late]
-        if len(others) and measured[rank] > 0:
-            usual = min(float(np.median(others)) / float(measured[rank]), 1.0)
-            out[rank] = round(int(on_path[rank]) * (1 - usual))
-    return out
+        if len(others):
+            usual[rank] = min(float(np.median(others)), measured[rank])
+    return usual

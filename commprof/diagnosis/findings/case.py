@@ -39,8 +39,8 @@ class Case:
     ``nothing_back`` no time can be stated. The host-bound part of a charge comes back only
     with ``host_back``. ``by_event``: it is told by single calls that stand out of their kind, so that how its cost
     scatters over steps says nothing against it; it is then of severity ``low`` at least. ``cost_ns`` is time per step
-    inside compute (contention). ``most`` is the highest severity that the case may get. ``path`` is what it takes of the
-    critical path, where that is known: then this is what comes back, whatever of it is charged elsewhere.
+    inside compute (contention). ``most`` is the highest severity that the case may get. ``path`` is what it takes of
+    the critical path, where that is known: then this is what comes back, whatever of it is charged elsewhere.
     """
 
     id: str
