@@ -153,6 +153,7 @@ def test_c091_a_gap_of_one_stream_filled_by_communication_is_not_idle(run_analyz
     assert (step["exposed_comm_ns"], step["idle_ns"]) == (200_000, 0)
     (call,) = run.report["collectives"]
     assert (call["exposed_ns"], call["sole_ns"], call["touched_ns"]) == (200_000, 200_000, 200_000)
+    assert run.report["idle"] == []
 
 
 def test_c092_time_belongs_to_the_step_in_which_it_runs(run_analyze: Analyze, tmp_path: Path) -> None:
