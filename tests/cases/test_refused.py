@@ -324,8 +324,6 @@ def test_one_bad_file_among_good_ones_is_named(run_analyze: Analyze, tmp_path: P
 
     run = run_analyze(folder)
 
-    # Lost in silence would be wrong; refused or listed with its reason are both honest.
-    listed = run.code == 0 and any("rank1.json" in entry["path"] for entry in run.report["input"]["ignored"])
-    assert listed or (run.code == 2 and "rank1.json" in run.stderr)
-    if listed:
-        assert_t0(run)
+    assert_t0(run)
+    assert run.report["input"]["ignored"] == [{"path": "rank1.json", "reason": "empty file"}]
+    assert run.report["input"]["missing_ranks"] == [1]
