@@ -11,7 +11,9 @@ The dict, which is the JSON report:
     exchange_rows      what a call moves
     group_rows         process groups
     strategy_rows      strategy and bytes
-    where_rows         exposure, idle time, buckets, units
+    where_rows         the place of calls, idle time, contention, pipeline
+    exposure_rows      exposed time by everything it is added up by
+    bucket_rows        buckets and sharded units
     waiting_rows       matching, waiting, late ranks
     findings_rows      findings, accounting, bounds
     hta_rows           the appendix of HTA

@@ -13,6 +13,8 @@ from commprof.analysis.combine import ranks_text
 from commprof.analysis.coverage import coverage_row
 from commprof.analysis.model import Analysis, RankAnalysis
 from commprof.diagnosis.model import Diagnosis
+from commprof.report.bucket_rows import bucket_advice_rows, bucket_rows, unit_rows
+from commprof.report.exposure_rows import exposure_rows
 from commprof.report.findings_rows import accounting_row, bounds_row, finding_rows, with_waiting
 from commprof.report.group_rows import group_rows
 from commprof.report.rows import call_rows, overall_row, rank_row
@@ -26,16 +28,7 @@ from commprof.report.waiting_rows import (
     wait_rows,
     what_if_rows,
 )
-from commprof.report.where_rows import (
-    bucket_advice_rows,
-    bucket_rows,
-    contention_rows,
-    exposure_rows,
-    idle_rows,
-    pipeline_row,
-    tensor_pair_rows,
-    unit_rows,
-)
+from commprof.report.where_rows import contention_rows, idle_rows, pipeline_row, tensor_pair_rows
 from commprof.version import __version__
 
 SCHEMA = "commprof.report/1"
