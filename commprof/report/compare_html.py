@@ -14,7 +14,7 @@ from commprof.report.write import MOST_SUBJECT, write_bytes
 from commprof.units import format_bytes, format_ns, format_share
 
 _TEMPLATES = Path(__file__).parent / "templates"
-_STYLES = ("theme.css", "page.css", "hero.css", "sections.css", "compare.css")
+_STYLES = ("theme.css", "page.css", "hero.css", "sections.css", "compare.css", "print.css")
 _PARTS = (
     ("compute", "compute", "Compute"), ("exposed_comm", "exposed", "Exposed communication"),
     ("exposed_copy", "copy", "Exposed copies"), ("idle", "idle", "Idle"),

@@ -51,7 +51,7 @@ from commprof.report.write import MOST_SUBJECT, write_bytes
 
 _TEMPLATES = Path(__file__).parent / "templates"
 _SCRIPTS = ("page.js", "tables.js", "split.js", "timeline.js", "heat.js", "start.js")
-_STYLES = ("theme.css", "page.css", "hero.css", "sections.css", "tracks.css")
+_STYLES = ("theme.css", "page.css", "hero.css", "sections.css", "tracks.css", "print.css")
 
 _GAP = "\x1f"
 """Stands for Plotly in the rendered template; no other text of the page can hold a control character."""

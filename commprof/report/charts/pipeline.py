@@ -149,6 +149,8 @@ def contention(report: Json) -> Json | None:
             {
                 "kernel": clean(row["kernel"], 120),
                 "whole_name": clean(row["kernel"], 1_000),
+                # The same kernel on another grid is another row.
+                "blocks": count(row["blocks"], "block") if row.get("blocks") else None,
                 "alone": format_ns(round(row["mean_alone_ns"])),
                 "beside": format_ns(round(row["mean_beside_ns"])),
                 "calls": f"{row['calls_alone']:,} / {row['calls_beside']:,}",

@@ -96,8 +96,7 @@ def _capture(run: Json) -> list[tuple[str, str]]:
     capture, machine = run.get("capture") or {}, run.get("hardware") or {}
     lines = []
     if machine.get("name"):
-        source = f" ({clean(machine['source'], 80)})" if machine.get("source") else ""
-        lines.append(("Hardware", f"{clean(machine['name'], 80)}{source}"))
+        lines.append(("Hardware", clean(machine["name"], 80)))
     for key, text in (
         ("profiled_step_ns", "A step while it was recorded"),
         ("unprofiled_step_ns", "A step before that, without the profiler"),

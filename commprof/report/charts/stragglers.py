@@ -27,7 +27,7 @@ def replay(report: Json) -> str | None:
     if found is None or found["gain_ns"] <= 0:
         return None
     error = found.get("replay_error")
-    told = "" if error is None else f"; replayed as it was, it is off by {format_share(error)} of step time"
+    told = f"; replayed as it was, it is off by {format_share(error)} of step time" if error and error >= 0.0005 else ""
     return (
         f"Replayed with {clean(found['change'], 80)}, a step takes {format_ns(found['step_ns'])} on average, "
         f"{format_ns(found['gain_ns'])} less (the first step left out{told})"

@@ -30,6 +30,7 @@ SYMBOLS = {
     "t": "tensor-parallel ranks", "k": "experts per token", "e": "expert-parallel ranks", "c": "context-parallel ranks",
     "g": "width of keys and values",
 }  # fmt: skip
+_BYTES = re.compile(r"\b(\d{4,}) B\b")
 _LIKE = {
     "dp": "ddp", "zero2": "zero1", "zero3": "fsdp", "hsdp": "fsdp", "shard": "fsdp", "replicate": "ddp", "sp": "tp",
     "edp": "ddp",
@@ -90,14 +91,18 @@ def _part(part: Json) -> Json:
     left = None if expected is None or measured is None else measured - expected - explained
     kind: str = part["kind"]
     does: str = part.get("name") or kind
+    name = clean(ROLES[kind].name if kind in ROLES else strategy_name(kind), 60)
     return {
         "kind": clean(kind, 30),
-        "name": clean(ROLES[kind].name if kind in ROLES else strategy_name(kind), 60),
+        "name": name,
+        "title": name[:1].upper() + name[1:],
         "degree": count(part["degree"], "rank"),
         "groups": len(part["group_ids"]),
         "group_ids": part["group_ids"][:8],
         "formula": clean(part["formula"] or "", 120),
-        "assumed": clean(part["assumed"], 200) if part.get("assumed") else None,
+        "assumed": _BYTES.sub(lambda found: format_bytes(int(found[1])), clean(part["assumed"], 200))
+        if part.get("assumed")
+        else None,
         "expected_bytes": expected,
         "measured_bytes": measured,
         "expected": format_bytes(expected),
