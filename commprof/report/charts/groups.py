@@ -107,6 +107,7 @@ def _row(rows: list[Json], at_least: dict[tuple[int | None, str], float]) -> Jso
         "name": clean(name if name is not None else "unknown", 60),
         "role": clean(role, 60) if role else None,
         "meaning": meaning.meaning if meaning else None,
+        "role_code": first.get("role") if meaning else None,
         "evidence": [clean(line, 240) for line in (first.get("role_evidence") or [])[:4]],
         "members": clean(members, 60),
         "members_note": clean(note, 160) if note else None,
