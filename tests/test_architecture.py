@@ -39,12 +39,11 @@ def test_the_top_level_is_what_the_design_says() -> None:
     assert {name for name in names if not name.startswith(".")} == TOP_LEVEL
 
 
-@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(PACKAGE)))
-def test_only_capture_imports_torch(path: Path) -> None:
-    if path.is_relative_to(PACKAGE / "capture"):
-        return
+def test_only_capture_imports_torch() -> None:
+    others = [path for path in MODULES if not path.is_relative_to(PACKAGE / "capture")]
 
-    assert "torch" not in imports_of(path)
+    assert len(others) > 200
+    assert [str(path.relative_to(PACKAGE)) for path in others if "torch" in imports_of(path)] == []
 
 
 def test_no_module_is_a_drawer_for_everything() -> None:
