@@ -20,3 +20,6 @@ FINDING_IDS = (
 
 NEEDS_PEERS = frozenset({"straggler", "slow-link", "low-bandwidth", "network-intermittent"})
 """Findings that no rank alone can show."""
+
+COMPUTE_SIDE = frozenset({"overlap-contention", "find-unused", "max-connections", "timing-enabled", "profiler-start"})
+"""Findings that lie inside compute or in the recording: they are no reason for any bottleneck, and against none."""

@@ -22,10 +22,10 @@ def diagnose(analysis: Analysis, thresholds: Thresholds = DEFAULTS) -> Diagnosis
     lost = lost_time(analysis)
     ground = lay_ground(analysis, thresholds)
     if ground is None:
-        return Diagnosis(verdict_of(analysis, lost, thresholds))
+        return Diagnosis(verdict_of(analysis, lost, (), thresholds))
     ledger = Ledger(ground)
     found = ranked(judge(ground, cases(ground), ledger))
-    verdict = verdict_of(analysis, lost, thresholds)
+    verdict = verdict_of(analysis, lost, [finding for finding, _ in found], thresholds)
     findings = tuple(finding for finding, _ in found) + tuple(_acquittal(analysis, verdict, thresholds))
     return Diagnosis(
         verdict=verdict,

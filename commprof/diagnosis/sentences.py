@@ -11,6 +11,7 @@ from commprof.analysis.combine import ranks_text
 from commprof.analysis.model import Analysis
 from commprof.analysis.steps import units
 from commprof.analysis.stragglers import Straggler
+from commprof.diagnosis.thresholds import DEFAULTS
 from commprof.diagnosis.totals import Totals
 from commprof.diagnosis.waiting import Lost
 from commprof.trace.operations import OPERATIONS
@@ -27,71 +28,82 @@ def step_word(analysis: Analysis) -> str:
     return "window" if all(rank.devices[0].windows == "none" for rank in analysis.ranks) else "step"
 
 
+_WHY_LATE = {
+    "host": "its CPU launches late", "input": "it waits for its input", "copy": "its copies take longer",
+    "communication": "its own transfers take longer",
+}  # fmt: skip
+
+
+def mean_of(analysis: Analysis) -> str:
+    """What a share of several ranks is: findings, of the rank that loses the most, may be larger."""
+    return ", mean over ranks" if len(analysis.ranks) > 1 else ""
+
+
 def summary_of(analysis: Analysis, totals: Totals, lost: Lost, bottleneck: str, communicates: bool) -> str:
     """The verdict in one sentence."""
-    of = f"of {base_of(analysis)}"
-    exposed, idle = (format_share(totals.share(ns)) for ns in (totals.exposed_comm, totals.idle))
+    of, mean = f"of {base_of(analysis)}", mean_of(analysis)
+    exposed, idle, copies = (
+        format_share(totals.share(ns)) for ns in (totals.exposed_comm, totals.idle, totals.exposed_copy)
+    )
     if not communicates:
-        return f"No communication found: the device computes {format_share(totals.share(totals.compute))} {of}."
+        return f"No communication found: the device computes {format_share(totals.share(totals.compute))} {of}{mean}."
     if bottleneck in ("communication", "straggler", "pipeline", "imbalance"):
         return _blamed(analysis, totals, lost, bottleneck)
-    if bottleneck == "compute":
+    if bottleneck == "copy":
+        return f"Copies are the bottleneck: {copies} {of} is exposed copies{mean}."
+    if bottleneck == "balanced":
         return (
-            f"Communication is not the bottleneck: {exposed} {of} is exposed communication; "
-            "the device is busy computing."
+            f"No single bottleneck: {exposed} {of} is exposed communication, {idle} is idle, {copies} is exposed "
+            f"copies{mean}."
         )
+    not_it = "Communication is not the bottleneck"
+    if bottleneck == "compute":
+        return f"{not_it}: {exposed} {of} is exposed communication{mean}; the device is busy computing."
     if bottleneck == "input":
         waited = format_share(totals.share(lost.input))
         return (
-            f"Communication is not the bottleneck: the device idles {idle} {of}, {waited} {of} while the loop waits "
-            "for "
-            f"its input; exposed communication is {exposed} {of}."
+            f"{not_it}: the device idles {idle} {of}, {waited} {of} while the loop waits for its input; exposed "
+            f"communication is {exposed} {of}{mean}."
         )
-    if bottleneck == "host":
-        late = format_share(totals.share(totals.host))
-        also = f", and {late} {of} is communication that ran while the host was late" if totals.host else ""
-        return (
-            f"Communication is not the bottleneck: the device idles {idle} {of}{also}; "
-            f"exposed communication is {exposed} {of}."
-        )
-    if bottleneck == "copy":
-        return f"Copies are the bottleneck: {format_share(totals.share(totals.exposed_copy))} {of} is exposed copies."
-    return f"No single bottleneck: idle time and copies weigh about the same; exposed communication is {exposed} {of}."
+    late = format_share(totals.share(totals.host))
+    also = f", and {late} {of} is communication that ran while the host was late" if totals.host else ""
+    return f"{not_it}: the device idles {idle} {of}{also}; exposed communication is {exposed} {of}{mean}."
 
 
 def _blamed(analysis: Analysis, totals: Totals, lost: Lost, bottleneck: str) -> str:
     """The sentence where time that communication can be blamed for decides."""
-    of = f"of {base_of(analysis)}"
+    of, mean = f"of {base_of(analysis)}", mean_of(analysis)
     exposed = format_share(totals.share(totals.exposed_comm))
     if bottleneck == "straggler":
-        late = format_share(totals.share(lost.late))
-        return (
-            f"Late ranks are the bottleneck: the others wait for {_late(analysis)} during {late} {of}, mean over ranks."
-        )
+        late, who = format_share(totals.share(lost.late)), _late(analysis)
+        return f"Late ranks are the bottleneck: waiting for {who} costs {late} {of}{mean}."
     if bottleneck == "pipeline":
         bubble = format_share(totals.share(lost.bubble))
-        return f"The pipeline is the bottleneck: its bubble takes {bubble} {of}, mean over ranks."
+        return f"The pipeline is the bottleneck: its bubble takes {bubble} {of}{mean}."
     if bottleneck == "imbalance":
         uneven = format_share(totals.share(lost.uneven))
-        return f"Unequal work is the bottleneck: ranks wait {uneven} {of} for those with more to do or to send."
+        return f"Unequal work is the bottleneck: ranks wait {uneven} {of} for those with more to do or to send{mean}."
     waiting = "; waiting for peers, which one rank cannot tell apart, is part of it"
     if lost.waiting is not None:
-        waiting = f", of which {format_share(totals.share(lost.waiting))} {of} is waiting for peers"
+        share = totals.share(lost.waiting)
+        told = f", of which {format_share(share)} {of} is waiting for peers" if share >= DEFAULTS.little else ""
+        waiting = f"{told}{mean}"
     return f"Communication is the bottleneck: {exposed} {of} is communication that nothing hides{waiting}."
 
 
 def _late(analysis: Analysis) -> str:
-    """Who is late, in words."""
+    """Who is late, in words, and why."""
     named: Sequence[Straggler] = [row for row in analysis.stragglers if row.cause != "more-work"]
     if not named or named[0].kind == "rotating":
         return "a different rank in every step"
     first = named[0]
     more = f" and {len(named) - 1} more" if len(named) > 1 else ""
+    why = f" ({_WHY_LATE[first.cause]})" if first.cause in _WHY_LATE and not more else ""
     if first.rank is not None:
-        return f"rank {first.rank}{more}"
+        return f"rank {first.rank}{more}{why}"
     if first.host is not None and first.role is None:
-        return f"host {first.host}{more}"
-    return f"ranks {ranks_text(first.members)}{more}"
+        return f"host {first.host}{more}{why}"
+    return f"ranks {ranks_text(first.members)}{more}{why.replace('its ', 'their ').replace('it waits', 'they wait')}"
 
 
 def gain_of(analysis: Analysis, totals: Totals) -> str:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Sequence
 
 import numpy as np
 
 from commprof.analysis.model import Analysis
 from commprof.analysis.steps import units
-from commprof.diagnosis.model import Verdict
+from commprof.diagnosis.model import Finding, Verdict
 from commprof.diagnosis.sentences import base_of, gain_of, summary_of, where_of
+from commprof.diagnosis.story import beside
 from commprof.diagnosis.thresholds import DEFAULTS, Thresholds
 from commprof.diagnosis.totals import Totals, totals_of
 from commprof.diagnosis.waiting import Lost
@@ -19,8 +21,13 @@ _CUT = " The trace is cut, so this may not hold for the whole run (low confidenc
 _PROFILER = " Profiled steps took longer than unprofiled ones: the profiler itself may be the cause (low confidence)."
 
 
-def verdict_of(analysis: Analysis, lost: Lost, thresholds: Thresholds = DEFAULTS) -> Verdict:
-    """The verdict on an analysis; ``lost`` says what of its exposed time is waiting, bubble and so on."""
+def verdict_of(
+    analysis: Analysis, lost: Lost, findings: Sequence[Finding] = (), thresholds: Thresholds = DEFAULTS
+) -> Verdict:
+    """The verdict on an analysis; ``lost`` says what of its exposed time is waiting, bubble and so on.
+
+    ``findings``, the largest first, decide nothing: where the first of them is about something else, that is said.
+    """
     totals = totals_of(analysis)
     if totals is None or not totals.duration:
         summary = "Cannot tell from this trace: it holds no step with device work."
@@ -30,9 +37,11 @@ def verdict_of(analysis: Analysis, lost: Lost, thresholds: Thresholds = DEFAULTS
     blind = _blind(analysis, totals, bottleneck, thresholds)
     doubt = _doubt(analysis, bottleneck, thresholds)
     recoverable = totals.share(totals.blocking) if communicates else 0.0
+    said = summary_of(analysis, totals, lost, bottleneck, communicates)
+    other = beside(analysis, findings, bottleneck, thresholds.quiet, base_of(analysis))
     return Verdict(
         "unknown" if blind else bottleneck,
-        blind or summary_of(analysis, totals, lost, bottleneck, communicates) + doubt,
+        blind or said + other + doubt,
         totals.share(totals.exposed_comm),
         recoverable,
         gain_of(analysis, totals) if communicates and totals.blocking else None,

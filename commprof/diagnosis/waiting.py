@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,7 +11,9 @@ from numpy.typing import NDArray
 
 from commprof.analysis.model import Analysis, RankAnalysis
 from commprof.analysis.steps import units
+from commprof.analysis.stragglers import Straggler
 from commprof.diagnosis.findings.straggler import roots
+from commprof.intervals import Int64Array
 from commprof.trace.operations import OPERATIONS
 
 _P2P = [OPERATIONS.index(name) for name in ("send", "recv", "send_recv")]
@@ -20,9 +23,10 @@ _P2P = [OPERATIONS.index(name) for name in ("send", "recv", "send_recv")]
 class Lost:
     """Nanoseconds over all ranks and the steps that means are taken over.
 
-    ``waiting`` is exposed waiting (``None``: not known of any call), ``late`` the part for named late ranks whose
-    lateness is a fault, ``uneven`` that for ranks with more work or in unequal all-to-alls, ``bubble`` idle time and
-    waiting for messages inside pipelines, ``input`` idle time in which the loop waits for its data.
+    ``waiting`` is exposed waiting (``None``: not known of any call), ``late`` what named late ranks whose lateness is
+    a fault cost the others: the part of it for them, and transfers that they displaced. ``uneven`` is waiting for ranks
+    with more work or in unequal all-to-alls, ``bubble`` idle time and waiting for messages inside pipelines, ``input``
+    idle time in which the loop waits for its data.
     """
 
     waiting: int | None = None
@@ -64,7 +68,30 @@ def lost_time(analysis: Analysis) -> Lost:
         sums["uneven"] += int(ns[other].sum())
         sums["bubble"] += int(ns[piped & ~fault & ~other].sum())
     waiting = sums["waiting"] if known else None
+    if root is not None and faults:
+        sums["late"] = max(sums["late"], _charged(analysis, root, faults))
     return Lost(waiting, sums["late"], sums["uneven"], sums["bubble"] + idle["bubble"], idle["input"])
+
+
+def _charged(analysis: Analysis, root: Int64Array, faults: Sequence[Straggler]) -> int:
+    """What the others lose in calls in which the lateness began with named ranks: waiting that shows, and transfers
+    that show because waiting behind compute had held them up; unequal exchanges charge nobody."""
+    charges, found = analysis.charges, analysis.matching
+    if charges is None or found is None:
+        return 0
+    members = [number for row in faults for number in row.members]
+    rotating = any(row.kind == "rotating" for row in faults)
+    blamed = (root >= 0) if rotating else np.isin(root, members)
+    blamed &= ~np.isin(np.arange(len(root)), sorted({row.match for row in analysis.imbalance}))
+    rows = found.rows[blamed[found.of_row]]
+    names = found.calls.step_names
+    # The last column is for calls of no step.
+    chosen = np.zeros((len(analysis.ranks), len(names) + 1), np.bool_)
+    for index, rank in enumerate(analysis.ranks):
+        kept = {rank.shares.step_names[window] for window in _windows(rank)}
+        chosen[index, :-1] = [name in kept for name in names]
+    mine = chosen[found.calls.rank[rows], charges.step[rows]]
+    return int(charges.waited[rows[mine]].sum())
 
 
 def _windows(rank: RankAnalysis) -> set[int]:
