@@ -11,6 +11,7 @@ from rich.text import Text
 
 from commprof.report import summary
 from commprof.report.charts.accounting import left_out
+from commprof.report.charts.hero import sits
 from commprof.report.charts.pipeline import longest_stage
 from commprof.report.charts.stragglers import replay
 from commprof.report.charts.wait_chain import wait_chain
@@ -29,9 +30,9 @@ def print_summary(view: dict[str, Any], console: Console) -> None:
     report, headline = view["report"], view["headline"]
     console.print(Text(headline["answer"], style="bold"))
     found = summary.top_findings(report)
-    for key in () if found else ("gain", "where"):
-        if headline[key]:
-            console.print(Text(headline[key]))
+    for line in (sits(report, headline),) if found else (headline["gain"], headline["where"]):
+        if line:
+            console.print(Text(line))
     run = "; ".join(filter(None, (headline["ranks"], summary.volume(report))))
     console.print(Text(f"{report['input']['path']}: {run}", style="dim"))
     _print_mean(report, console)

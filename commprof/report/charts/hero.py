@@ -67,9 +67,16 @@ def hero(view: Json) -> Json:
         "ranks": clean(headline["ranks"], 160) if headline.get("ranks") else ranks_line(report["input"]),
         "facts": _facts(report),
         "bar": _bar(report, {row["number"] for row in listed}),
+        "sits": sits(report, headline) if listed else None,
         "top": listed,
         "left_out": left_out(report, len(listed), "below") if listed else None,
     }
+
+
+def sits(report: Json, headline: Json) -> str | None:
+    """Which operation of which group the exposed time sits in, where communication is what the answer is about."""
+    blamed = (report.get("verdict") or {}).get("bottleneck") in ("communication", "straggler", "imbalance")
+    return clean(headline["where"], 600) if blamed and headline.get("where") else None
 
 
 def ranks_line(run: Json) -> str:
