@@ -14,6 +14,7 @@ The modules in the order in which data flows through them. A test holds this lis
     waiting            how much of exposed time is waiting
     verdict            what the bottleneck is
     sentences          that in words
+    story              whether verdict and findings tell one story
     model              the types that cross to the report
 
 ``commprof doctor``:
