@@ -18,6 +18,10 @@ from commprof.diagnosis.waiting import Lost
 from commprof.units import format_share
 
 _CUT = " The trace is cut, so this may not hold for the whole run (low confidence)."
+_START = (
+    " At least half of that lies in calls that only the start of the recording or of a communicator made long: an "
+    "artefact, no cost of the run (low confidence)."
+)
 _PROFILER = " Profiled steps took longer than unprofiled ones: the profiler itself may be the cause (low confidence)."
 
 
@@ -35,7 +39,7 @@ def verdict_of(
     bottleneck = _bottleneck(totals, lost, thresholds)
     communicates = any((~rank.calls.fused).any() for rank in analysis.ranks)
     blind = _blind(analysis, totals, bottleneck, thresholds)
-    doubt = _doubt(analysis, bottleneck, thresholds)
+    doubt = _doubt(analysis, totals, lost, bottleneck, thresholds)
     recoverable = totals.share(totals.blocking) if communicates else 0.0
     said = summary_of(analysis, totals, lost, bottleneck, communicates)
     other = beside(analysis, findings, bottleneck, thresholds.quiet, base_of(analysis))
@@ -104,10 +108,12 @@ def _below_noise(analysis: Analysis, limits: Thresholds) -> bool:
     return bool(np.mean(means) <= limits.standard_errors * error)
 
 
-def _doubt(analysis: Analysis, bottleneck: str, limits: Thresholds) -> str:
+def _doubt(analysis: Analysis, totals: Totals, lost: Lost, bottleneck: str, limits: Thresholds) -> str:
     """Why the verdict may not hold, as a sentence; empty where nothing speaks against it."""
     if any(rank.file.truncated for rank in analysis.ranks):
         return _CUT
+    if bottleneck == "communication" and lost.artefact >= limits.late_half * totals.blocking:
+        return _START
     profiled, plain = analysis.capture.get("profiled_step_ns"), analysis.capture.get("unprofiled_step_ns")
     if bottleneck == "host" and profiled and plain and profiled > (1 + limits.profiler_cost) * plain:
         return _PROFILER

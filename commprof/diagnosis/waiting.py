@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from commprof.analysis.flags import FIRST_USE, PROFILER_START
 from commprof.analysis.model import Analysis, RankAnalysis
 from commprof.analysis.steps import units
 from commprof.analysis.stragglers import Straggler
@@ -26,7 +27,8 @@ class Lost:
     ``waiting`` is exposed waiting (``None``: not known of any call), ``late`` what named late ranks whose lateness is
     a fault cost the others: the part of it for them, and transfers that they displaced. ``uneven`` is waiting for ranks
     with more work or in unequal all-to-alls, ``bubble`` idle time and waiting for messages inside pipelines, ``input``
-    idle time in which the loop waits for its data.
+    idle time in which the loop waits for its data. ``artefact`` is exposed time, without its host-bound part, of calls
+    that only the start of the recording or of a communicator made long.
     """
 
     waiting: int | None = None
@@ -34,6 +36,7 @@ class Lost:
     uneven: int = 0
     bubble: int = 0
     input: int = 0
+    artefact: int = 0
 
 
 def lost_time(analysis: Analysis) -> Lost:
@@ -44,13 +47,14 @@ def lost_time(analysis: Analysis) -> Lost:
     faults = [row for row in named if row.cause != "more-work"]
     heavier = [row for row in named if row.cause == "more-work"]
     uneven = {row.match for row in analysis.imbalance}
-    sums = dict.fromkeys(("waiting", "late", "uneven", "bubble"), 0)
+    sums = dict.fromkeys(("waiting", "late", "uneven", "bubble", "artefact"), 0)
     idle: Counter[str] = Counter()
     for index, rank in enumerate(analysis.ranks):
         chosen = _windows(rank)
         for row in rank.idle:
             if row.step in chosen:
                 idle[row.cause] += row.ns
+        sums["artefact"] += _artefact(rank, chosen)
         if not known:
             continue
         pieces, wait = rank.shares.pieces, rank.causes.wait
@@ -70,7 +74,14 @@ def lost_time(analysis: Analysis) -> Lost:
     waiting = sums["waiting"] if known else None
     if root is not None and faults:
         sums["late"] = max(sums["late"], _charged(analysis, root, faults))
-    return Lost(waiting, sums["late"], sums["uneven"], sums["bubble"] + idle["bubble"], idle["input"])
+    bubble = sums["bubble"] + idle["bubble"]
+    return Lost(waiting, sums["late"], sums["uneven"], bubble, idle["input"], sums["artefact"])
+
+
+def _artefact(rank: RankAnalysis, chosen: set[int]) -> int:
+    pieces = rank.shares.pieces
+    rows = np.isin(pieces.window, sorted(chosen)) & np.isin(rank.places.flag[pieces.call], (PROFILER_START, FIRST_USE))
+    return int((pieces.ns - rank.causes.host)[rows].sum())
 
 
 def _charged(analysis: Analysis, root: Int64Array, faults: Sequence[Straggler]) -> int:

@@ -84,6 +84,29 @@ def test_exposed_communication_while_the_host_is_late_is_not_blamed(run_analyze:
     assert run.report["verdict"]["bottleneck"] == "host"
 
 
+@pytest.mark.parametrize(("exposed", "doubted"), [(10, True), (1500, False)])
+def test_a_verdict_that_rests_on_the_start_of_the_recording_says_so(
+    exposed: int, doubted: bool, run_analyze: Analyze, tmp_path: Path
+) -> None:
+    """The first of twenty all-reduces waits 15 ms for the other rank to start recording; the others are exposed for
+    ``exposed`` µs each, which is 0.2 or 28.5 ms."""
+    end = 15_000 + 19 * (exposed + 1000)
+    for rank in (0, 1):
+        trace = Trace(rank=rank)
+        trace.step(1, 0, end)
+        trace.all_reduce(0 if rank == 0 else 15_000 - exposed, 15_000)
+        for at in range(15_000, end, exposed + 1000):
+            trace.gemm(at, at + 1000)
+            trace.all_reduce(at + 1000, at + 1000 + exposed)
+        trace.write(tmp_path / "in" / f"rank{rank}.json")
+
+    verdict = run_analyze(tmp_path / "in").report["verdict"]
+
+    assert verdict["bottleneck"] == "communication"
+    assert (verdict["confidence"] == "low") is doubted
+    assert ("start of the recording" in verdict["summary"]) is doubted
+
+
 def test_without_step_marks_nothing_is_called_per_step(run_analyze: Analyze, tmp_path: Path) -> None:
     trace = step_with(300, 0, 0)
     del trace.events[0]
