@@ -65,6 +65,7 @@ One call over all ranks, and waiting:
     pairing            which calls of a lane belong together
     exchanges          batches of messages that meet
     matching           the result: which rows are one call, who is missing
+    messages           how long messages take where no common clock tells
     odd_ranks          captures that are not like the others
     clocks             offsets between the ranks
     waiting            waiting and transfer of every call

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ import pytest
 
 import commprof
 from commprof.analysis.model import Analysis
-from commprof.diagnosis.accounting import Ledger, judge
+from commprof.diagnosis.accounting import Ledger, _standard_error, judge
 from commprof.diagnosis.findings import cases
 from commprof.diagnosis.findings.case import PARTS
 from commprof.diagnosis.ground import Ground, lay_ground
@@ -106,3 +107,18 @@ def test_no_instant_is_charged_to_two_findings(seed: int, tmp_path: Path) -> Non
 
     assert all((amounts >= 0).all() for amounts in left.values())
     assert [entry for entry in charged if entry[1]] == [entry for entry in expected if entry[1]]
+
+
+@pytest.mark.parametrize(
+    ("where", "error"), [([1, 0, 1, 0, 1], 4.66), ([1, 1, 1, 1, 1], 35.0), ([0, 1, 1, 1, 1], 35.0)]
+)
+def test_noise_over_steps_is_that_within_the_steps_of_one_reference_rank(where: list[int], error: float) -> None:
+    lost = np.array([22, 154, 1, 146, 1], np.int64)
+    ground = SimpleNamespace(steps=[SimpleNamespace(where=rank) for rank in where])
+
+    found = _standard_error(ground, lost)  # type: ignore[arg-type]
+
+    # Rank 1 loses 22, 1, 1 (mean 8) and rank 0 154, 146 (mean 150): (196 + 49 + 49 + 16 + 16) / 3 = 108.7, whose root
+    # over the root of 5 is 4.66. Over all steps, mean 64.8: 24,523 / 4 = 6,131, which makes 35.0. A rank that is the
+    # reference once tells nothing of scatter.
+    assert found == pytest.approx(error, rel=0.01)

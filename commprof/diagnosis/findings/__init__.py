@@ -31,6 +31,7 @@ from commprof.diagnosis.findings.host import (
     host_bound,
     input_bound,
     overlap_contention,
+    paused_stage,
 )  # fmt: skip
 from commprof.diagnosis.findings.network import low_bandwidth, network_intermittent, slow_link
 from commprof.diagnosis.findings.on_cpu import advised_for_cpu, computes_on_cpu
@@ -57,6 +58,7 @@ RULES: tuple[Rule, ...] = (
     straggler,
     network_intermittent,
     slow_link,
+    paused_stage,
     pipeline_bubble,
     all_to_all_imbalance,
     tp_across_hosts,

@@ -1,4 +1,4 @@
-"""Bubble that a stage of the pipeline makes longer by waiting for its input, which other stages show."""
+"""Bubble that a stage of the pipeline makes longer by waiting for its input or by pausing, which other stages show."""
 
 from __future__ import annotations
 
@@ -14,22 +14,23 @@ from commprof.intervals import Int64Array
 
 
 @dataclass(frozen=True, slots=True)
-class BehindInput:
-    """The part of the bubble in which another stage fetched its input: what to claim, per step in ns, which ranks."""
+class BehindStage:
+    """The part of the bubble in which another stage was held up: what to claim, per step in ns, which ranks."""
 
     claim: Claim
     ns: Int64Array
     ranks: tuple[int, ...]
 
 
-def behind_input(ground: Ground) -> BehindInput | None:
-    """Bubble of the reference ranks that a stage makes longer by waiting for its input; no more than it waits beyond
-    what the reference rank itself does, which delays the pipeline by that at most."""
+def behind_stage(ground: Ground, reason: str) -> BehindStage | None:
+    """Bubble of the reference ranks that a stage makes longer because its device has no work for ``reason`` (``input``
+    or ``pause``); no more than it idles beyond what the reference rank itself does, which delays the pipeline by that
+    at most."""
     rows = ground.role_is("pp") & ground.operation_is(*P2P)
     if not rows.any():
         return None
-    found = [_longest(ground, step) for step in ground.steps]
-    own = [_fetching(step.rank, step.unit.names) for step in ground.steps]
+    found = [_longest(ground, step, reason) for step in ground.steps]
+    own = [_held_up(step.rank, step.unit.names, reason) for step in ground.steps]
     room = np.maximum(np.array([ns for ns, _ in found], np.int64) - np.array(own, np.int64), 0)
     idle, wait = idle_of(ground, "bubble"), np.where(rows, ground.exposed.wait, 0)
     there = ground.per_step(ground.exposed.step, wait) + ground.per_step(ground.idle.step, idle)
@@ -39,26 +40,26 @@ def behind_input(ground: Ground) -> BehindInput | None:
         idle=np.floor(idle * share[ground.idle.step]).astype(np.int64),
     )
     ranks = tuple(sorted({rank for (_, rank), extra in zip(found, room.tolist(), strict=True) if extra}))
-    return BehindInput(claim, np.minimum(room, there), ranks) if ranks else None
+    return BehindStage(claim, np.minimum(room, there), ranks) if ranks else None
 
 
-def _longest(ground: Ground, step: ReferenceStep) -> tuple[int, int]:
-    """The longest that another stage of the pipeline waited for its input in a step, and its rank."""
+def _longest(ground: Ground, step: ReferenceStep, reason: str) -> tuple[int, int]:
+    """The longest that another stage of the pipeline was held up in a step, and its rank."""
     analysis = ground.analysis
     pipes = [group for group, role in zip(analysis.groups, analysis.roles, strict=True) if role.name == "pp"]
     members = [group.ranks or () for group in pipes]
     stages = {rank for ranks in members if step.rank.rank in ranks for rank in ranks} - {step.rank.rank}
     return max(
-        ((_fetching(rank, step.unit.names), rank.rank) for rank in analysis.ranks if rank.rank in stages),
+        ((_held_up(rank, step.unit.names, reason), rank.rank) for rank in analysis.ranks if rank.rank in stages),
         default=(0, step.rank.rank),
     )
 
 
-def _fetching(rank: RankAnalysis, names: tuple[str, ...]) -> int:
-    """How long the device of a rank idles in these windows because its input is missing."""
+def _held_up(rank: RankAnalysis, names: tuple[str, ...], reason: str) -> int:
+    """How long the device of a rank idles in these windows for this reason."""
     windows = {number for number, name in enumerate(rank.shares.step_names) if name in names}
-    direct = sum(row.ns for row in rank.idle if row.step in windows and row.cause == "input")
+    direct = sum(row.ns for row in rank.idle if row.step in windows and row.cause == reason)
     if rank.delays is None:
         return direct
-    place = DELAYS.index("input")
+    place = DELAYS.index(reason)
     return direct + sum(int(ns[place]) for (_, window), ns in rank.delays.idle.items() if window in windows)

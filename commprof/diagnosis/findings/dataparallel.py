@@ -119,6 +119,8 @@ def reduction_alternates(ground: Ground) -> Iterator[Case]:
         return
     if ground.exposed.host[early].sum() > ground.exposed.rest[early].sum():
         return  # compute was not launched meanwhile: it is the CPU that takes turns with the reductions
+    if np.isin(ground.exposed.group[rows], ground.exposed.group[ground.cause_is("no-prefetch")]).any():
+        return  # compute waits for a gather, which was not launched before the reduction that it queues behind
     yield Case(
         "reduction-alternates",
         "Compute and reduction alternate: while one runs the other waits",

@@ -7,8 +7,9 @@ from dataclasses import replace
 
 import numpy as np
 
+from commprof.analysis.combine import ranks_text
 from commprof.analysis.host_delays import DELAYS
-from commprof.diagnosis.findings.behind_stages import behind_input
+from commprof.diagnosis.findings.behind_stages import behind_stage
 from commprof.diagnosis.findings.case import Case, Claim, delayed, idle_of, ranks_of, steps_of, whole
 from commprof.diagnosis.findings.reductions import exposed_anyway, gaps, of_gradients
 from commprof.diagnosis.findings.stages_apart import late_hosts
@@ -19,6 +20,10 @@ from commprof.intervals import Int64Array
 
 BLOCKING, OTHER = range(2)
 """Kinds of waiting of the CPU, see ``HostDelays.waited``."""
+_AGAINST_PAUSES = (
+    "Look for what stops the process: garbage collection (gc.freeze(), gc.disable() with gc.collect() at a chosen "
+    "step), logging, checkpoints, evaluation, other processes on its cores.",
+)
 
 
 def _everybody(ground: Ground) -> tuple[int, ...]:
@@ -41,7 +46,7 @@ def _operators(ground: Ground, idle: Int64Array) -> list[str]:
 def input_bound(ground: Ground) -> Iterator[Case]:
     """The device idles while the loop waits for its next batch."""
     idle, host = idle_of(ground, "input"), delayed(ground, "input")
-    behind = behind_input(ground)
+    behind = behind_stage(ground, "input")
     if not idle.any() and not host.any() and behind is None:
         return
     claim = Claim(idle=idle, host=np.where(ground.exposed.awaited, 0, host))
@@ -262,15 +267,29 @@ def _pauses(ground: Ground) -> Iterator[Case]:
         "host-bound",
         "The CPU pauses now and then: it launches nothing, and the device runs out of work",
         Claim(host=host, idle=idle),
-        (
-            "Look for what stops the process: garbage collection (gc.freeze(), gc.disable() with gc.collect() at a "
-            "chosen step), logging, checkpoints, evaluation, other processes on its cores.",
-        ),
+        _AGAINST_PAUSES,
         (
             Evidence("idle while the CPU paused or was behind for it", int(idle.sum()) // len(ground.steps), "ns"),
             Evidence("communication exposed meanwhile", int(host.sum()) // len(ground.steps), "ns"),
         ),
         cause="pause", host_back=True, ranks=_everybody(ground), steps=_names(ground),
+        path=all_of(ground.analysis.critical_path, "pauses"),
+    )  # fmt: skip
+
+
+def paused_stage(ground: Ground) -> Iterator[Case]:
+    """One stage pauses on its CPU, and its pipeline waits for it: without other replicas nobody else tells the bubble
+    from that."""
+    behind = behind_stage(ground, "pause")
+    if behind is None or int(behind.ns.sum()) < ground.limits.finding * ground.duration:
+        return
+    waited = int(behind.ns.sum()) // len(ground.steps)
+    yield Case(
+        "host-bound",
+        f"The CPU of {'rank' if len(behind.ranks) == 1 else 'ranks'} {ranks_text(behind.ranks)} pauses: the other "
+        "stages of the pipeline wait for it",
+        behind.claim, _AGAINST_PAUSES, (Evidence("waiting in the pipeline for a stage that pauses", waited, "ns"),),
+        cause="pause", host_back=True, ranks=behind.ranks, steps=_names(ground),
         path=all_of(ground.analysis.critical_path, "pauses"),
     )  # fmt: skip
 

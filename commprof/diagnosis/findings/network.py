@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from commprof.analysis.bandwidth import GroupBandwidth
+from commprof.analysis.messages import message_times
 from commprof.analysis.slow_links import OUTLIER, SLOWER, Intermittent, SlowLink
 from commprof.diagnosis.findings.case import Case, Claim, ranks_of, steps_of
 from commprof.diagnosis.findings.shorter import given_back, transfers
@@ -19,7 +22,46 @@ from commprof.intervals import Int64Array
 from commprof.trace.operations import OPERATIONS
 from commprof.units import format_gbps
 
+_HALF_OF_THE_LINK = 0.5
 Link = TypeVar("Link", SlowLink, Intermittent)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Measured:
+    """Transfers of operations of one group: message sizes (rising), bytes on the bus, ns, and the efficiency below
+    which they are slow, whatever else ran beside them."""
+
+    group: int
+    operations: tuple[str, ...]
+    entry: GroupBandwidth
+    sizes: NDArray[np.float64]
+    moved: NDArray[np.float64]
+    ns: NDArray[np.float64]
+    limit: float
+
+
+def _measured(ground: Ground) -> Iterator[_Measured]:
+    """What can be held against the hardware; of messages that no common clock tells, what the later side lasts.
+
+    Of calls that never ran alone the fastest stands for all, and another one may have had half of the link.
+    """
+    analysis, messages, limit = ground.analysis, message_times(ground.analysis), ground.limits.efficiency
+    for (group, operation), entry in sorted(analysis.bandwidth.items()):
+        if entry.ceiling is None:
+            continue
+        if entry.undisturbed:
+            moved = np.asarray(entry.fit.moved, np.float64)
+            yield _Measured(
+                group, (operation,), entry, moved / entry.factor, moved, np.asarray(entry.fit.ns, float), limit
+            )
+        elif operation in P2P and group in messages:
+            sizes, ns = messages.pop(group)
+            yield _Measured(group, P2P, entry, sizes.astype(float), sizes.astype(float), ns.astype(float), limit)
+        elif not entry.bound and entry.best:
+            moved = np.asarray(entry.fit.moved, np.float64)
+            yield _Measured(
+                group, (operation,), entry, moved / entry.factor, moved, moved / entry.best, limit * _HALF_OF_THE_LINK
+            )
 
 
 def low_bandwidth(ground: Ground) -> Iterator[Case]:
@@ -28,29 +70,28 @@ def low_bandwidth(ground: Ground) -> Iterator[Case]:
     What it needs is ``S f`` at the peak and an allowance for latency, which small messages are not blamed for.
     """
     limits = ground.limits
-    for (group, operation), entry in sorted(ground.analysis.bandwidth.items()):
-        if entry.ceiling is None or not entry.undisturbed or ground.analysis.group_assumed:
-            continue
-        large = entry.fit.moved >= limits.large_message * entry.factor
-        if not large.any():
+    for one in _measured(ground) if not ground.analysis.group_assumed else ():
+        group, entry, ceiling = one.group, one.entry, one.entry.ceiling
+        large = one.sizes >= limits.large_message
+        if not large.any() or ceiling is None:
             continue
         between = group in crossing(ground.analysis)
         latency = limits.latency_ns if between else limits.inner_latency_ns
-        needed = latency + entry.fit.moved[large] / entry.ceiling.low
-        taken, sizes = entry.fit.ns[large], entry.fit.moved[large] / entry.factor
+        needed, taken = latency + one.moved[large] / ceiling.low, one.ns[large]
         efficiency = float((needed / taken).max())
-        rows = (ground.exposed.group == group) & (ground.exposed.operation == OPERATIONS.index(operation))
+        rows = (ground.exposed.group == group) & ground.operation_is(*one.operations)
         rows &= ground.exposed.size >= limits.large_message
-        if efficiency >= limits.efficiency or not rows.any():
+        if efficiency >= one.limit or not rows.any():
             continue
-        reached = float((entry.fit.moved[large] / entry.fit.ns[large]).max())
-        what, rate = operation.replace("_", "-"), format_gbps(reached)
+        reached = float((one.moved[large] / taken).max())
+        what = "/".join(name.replace("_", "-") for name in one.operations if name != "send_recv")
+        rate, excess = format_gbps(reached), _excess(ground, one, large, 1 - needed / taken)
         yield Case(
             "low-bandwidth",
             f"Network bound: {what} between hosts reaches {rate}, little for messages of this size"
             if between
             else f"Low bandwidth for messages of this size: {what} reaches {rate}",
-            Claim(rest=given_back(ground, _excess(ground, group, operation, sizes, 1 - needed / taken))),
+            Claim(rest=given_back(ground, excess)),
             (
                 "Check the path that NCCL chose (NCCL_DEBUG=INFO, NCCL_DEBUG_SUBSYS=GRAPH,TUNING): NVLink or PCIe, "
                 "GPUDirect RDMA, number of adapters and channels (NCCL_IB_HCA, NCCL_MIN_NCHANNELS); run nccl-tests on "
@@ -58,13 +99,13 @@ def low_bandwidth(ground: Ground) -> Iterator[Case]:
             ),
             (
                 Evidence("best bus bandwidth of large messages", reached, "GB/s"),
-                Evidence("what the hardware reaches", entry.ceiling.low, "GB/s"),
+                Evidence("what the hardware reaches", ceiling.low, "GB/s"),
                 Evidence("needed against taken, at best", round(efficiency, 3), "share of the transfer"),
-                Evidence("calls without contention", entry.clean, "calls"),
+                *((Evidence("calls without contention", entry.clean, "calls"),) if entry.undisturbed else ()),
             ),
             ranks=ranks_of(ground, rows), steps=steps_of(ground, rows), group_id=group, calls=ground.calls_in(rows),
-            confidence="estimate" if entry.contended else "bound",
-            threshold=Threshold(limits.efficiency, "share of the transfer", entry.ceiling.source),
+            confidence="estimate" if entry.contended or not entry.undisturbed else "bound",
+            threshold=Threshold(one.limit, "share of the transfer", ceiling.source),
         )  # fmt: skip
 
 
@@ -191,18 +232,20 @@ def _held_up(ground: Ground, excess: dict[int, int], rest: Int64Array, rows: Mas
 
 
 def _excess(
-    ground: Ground, group: int, operation: str, sizes: NDArray[np.float64], share: NDArray[np.float64]
+    ground: Ground, one: _Measured, large: Mask, share: NDArray[np.float64]
 ) -> Callable[[ReferenceStep], Int64Array]:
-    """By how much the large calls of one operation of a group (an index into the analysis) last too long: ``share`` of
-    their transfer at these sizes (rising), in proportion between them."""
+    """By how much the large calls of a group last too long: ``share`` of their transfer at these sizes (rising), in
+    proportion between them; of messages no more than of what one takes, since the rest of it may be waiting."""
 
     def of_step(step: ReferenceStep) -> Int64Array:
         calls = step.rank.calls
         groups = np.array([*ground.analysis.group_of[step.where], -1], np.int64)
-        mine = (groups[calls.group] == group) & (calls.operation == OPERATIONS.index(operation)) & ~calls.fused
-        mine &= calls.size_bytes >= ground.limits.large_message
-        part = np.interp(calls.size_bytes, sizes, share)
-        return np.where(mine, transfers(ground, step) * part, 0).astype(np.int64)
+        mine = (groups[calls.group] == one.group) & ~calls.fused & (calls.size_bytes >= ground.limits.large_message)
+        mine &= np.isin(calls.operation, [OPERATIONS.index(name) for name in one.operations])
+        part, lasted = np.interp(calls.size_bytes, one.sizes[large], share), transfers(ground, step)
+        if not one.entry.undisturbed:
+            lasted = np.minimum(lasted, np.interp(calls.size_bytes, one.sizes[large], one.ns[large]))
+        return np.where(mine, lasted * part, 0).astype(np.int64)
 
     return of_step
 

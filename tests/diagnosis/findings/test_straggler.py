@@ -69,3 +69,27 @@ def test_a_late_rank_that_loses_the_most_itself_is_charged_with_its_own_time(
     assert claim.idle is not None
     assert claim.host is not None
     assert (int(claim.idle.sum()), int(claim.host.sum())) == (claimed * len(ground.steps), 0)
+
+
+def test_lateness_from_before_the_capture_does_not_dilute_the_steps_after_it(judge: Judge) -> None:
+    # Both ranks compute alike but for 300 us that rank 1 needs more in every step; and it begins 20 ms late.
+    late, begins, traces = 300, 20_000, []
+    for rank in (0, 1):
+        trace = Trace(rank=rank)
+        for number in range(5):
+            at = STEP * number + (begins if number else 0)
+            first = begins if number == 0 and rank else at
+            ends = at + 1_000 + late + (0 if number else begins)
+            trace.step(number, at, ends + 1_700)
+            trace.gemm(first, first + 1_000 + (late if rank else 0), launch=first + 1)
+            trace.all_reduce(
+                first + 1_000 + (late if rank else 0), ends + 200, launch=first + 2, metadata={"elements": 1_000_000}
+            )
+            trace.gemm(ends + 200, ends + 1_700, launch=first + 3)
+        traces.append(trace)
+
+    judged = judge(*traces)
+
+    # What it costs in a step that it begins with the others is 300 us, whatever came before the capture.
+    assert judged.by_id["straggler"]["ranks"] == [1]
+    assert judged.by_id["straggler"]["charged_ns"] >= 0.95 * 1_000 * late

@@ -1,0 +1,66 @@
+"""Low bandwidth of messages, whose transfer only the side that comes later tells."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tests.builders.kineto import Trace
+from tests.diagnosis.findings.conftest import Judged
+
+Judge = Callable[..., Judged]
+STEP, EACH, COUNT = 8_000, 1_500, 4
+RANKS: dict[str, Any] = {"ranks": [0, 1], "group": "5", "description": "pp"}
+
+
+def stage(rank: int, length: int) -> Trace:
+    """Four messages of 4 MB per step from rank 0 to rank 1, which waits 300 µs for each; three steps."""
+    trace = Trace(rank=rank)
+    for step in range(3):
+        trace.step(step, STEP * step, STEP * (step + 1))
+        for number in range(COUNT):
+            at = STEP * step + EACH * number
+            sent = at + 1_000
+            trace.gemm(at, sent if rank == 0 else sent - 300, launch=at - 20)
+            trace.collective(
+                "recv" if rank else "send", sent - (300 if rank else 0), sent + length, launch=at - 10,
+                metadata={**RANKS, "Src Rank": 0, "Dst Rank": 1, "elements": 1_000_000, "seq": COUNT * step + number},
+            )  # fmt: skip
+        trace.gemm(STEP * step + EACH * COUNT, STEP * (step + 1), launch=STEP * step)
+    return trace
+
+
+@pytest.mark.parametrize(("length", "low"), [(200, True), (100, False)])
+def test_messages_are_held_against_the_hardware_by_their_later_side(length: int, low: bool, judge: Judge) -> None:
+    # 4 MB at 100 GB/s need 40 us, and 15 of latency: 55. Of 100 that is more than half, of 200 it is not.
+    judged = judge(*(stage(rank, length) for rank in (0, 1)), options=("--hardware", "100"))
+
+    assert ("low-bandwidth" in judged.named) == low
+    if low:
+        assert judged.by_id["low-bandwidth"]["recoverable_ns"] == pytest.approx(COUNT * 145_000, rel=0.01)
+
+
+@pytest.mark.parametrize(("length", "low"), [(400, True), (150, False)])
+def test_calls_that_never_run_alone_are_slow_if_half_of_the_link_would_not_explain_it(
+    length: int, low: bool, judge: Judge
+) -> None:
+    # 8 MB between two ranks at 100 GB/s need 80 us, and 15 of latency: 95. With half of the link and the half that
+    # counts as healthy that is 380; of 400 it is less, of 150 it is not. Every call begins beside a kernel.
+    traces = []
+    for rank in (0, 1):
+        trace = Trace(rank=rank)
+        for step in range(4):
+            at = 5_000 * step
+            trace.step(step, at, at + 5_000)
+            trace.gemm(at, at + 1_000)
+            trace.all_reduce(at + 950, at + 950 + length, metadata={"elements": 2_000_000, "seq": step})
+            trace.gemm(at + 950 + length, at + 5_000)
+        traces.append(trace)
+
+    judged = judge(*traces, options=("--hardware", "100"))
+
+    assert ("low-bandwidth" in judged.named) == low
+    if low:
+        assert judged.by_id["low-bandwidth"]["recoverable_ns"] == pytest.approx(305_000, rel=0.01)
