@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from commprof.report.causes import LATE, named
 from commprof.report.charts.wording import Json, clean
-from commprof.units import format_ns, format_share
+from commprof.units import format_ns
 
 _MOST_REASONS = 3
+_NEARLY_ALL = 0.95
 _WORDS = {
     "compute": "more or slower compute", "comm": "transfers of its own", "copy": "copies", "input": "its data loader",
     "host": "its host", "other": "gaps that nothing explains", "waiting": "waiting for others itself",
@@ -42,9 +43,11 @@ def _link(link: Json, groups: list[Json]) -> Json:
     group = next((row for row in groups if row.get("group_id") == link["group_id"]), None)
     name = clean(group["description"] or group["group"], 40) if group else ""
     where = f"{clean(link['op'], 30)}{f' of {name}' if name else ''}"
+    # One reason needs no number; of several each says how much of the lateness it is.
+    several = len(link["did"]) > 1 and link["did"][0]["share"] < _NEARLY_ALL
     did = [
-        f"{_WORDS.get(part['what'], clean(part['what'], 30))} ({format_share(part['share'])})"
-        for part in link["did"][:_MOST_REASONS]
+        _WORDS.get(part["what"], clean(part["what"], 30)) + (f" ({part['share']:.2f} of it)" if several else "")
+        for part in link["did"][: _MOST_REASONS if several else 1]
     ]
     return {
         "waits": f"Rank {link['rank']} waits {format_ns(link['wait_ns'])} for rank {link['waited_for']} in {where}",
