@@ -195,18 +195,32 @@ def _owed(ground: Ground, row: Straggler, mine: Mask) -> Int64Array:
     """
     wait = np.where(mine, ground.exposed.wait, 0)
     if row.kind in ("rotating", "intermittent"):
-        usual = np.zeros(len(wait), np.int64)
-        keys = np.stack([ground.exposed.group, ground.exposed.operation.astype(np.int64)])
-        for group, operation in np.unique(keys[:, mine], axis=1).T.tolist():
-            kind = (ground.exposed.group == group) & (ground.exposed.operation == operation)
-            usual[kind] = int(np.median(ground.exposed.wait[kind]))
-        wait = np.maximum(wait - usual, 0) * mine
+        wait = np.maximum(wait - _usual_waits(ground), 0) * mine
     parts = _own_parts(ground, row)
     own = np.ones(len(wait))
     for index, step in enumerate(ground.steps):
         inside = ground.exposed.step == index
         own[inside] = _by_window(step, parts)[ground.exposed.window[inside]]
     return np.floor(wait * own).astype(np.int64)
+
+
+def _usual_waits(ground: Ground) -> Int64Array:
+    """For every exposed row the median wait of the calls of its rank, group and operation, hidden ones included."""
+    usual = np.zeros(len(ground.exposed), np.int64)
+    by_rank: dict[int, Int64Array] = {}
+    for index, step in enumerate(ground.steps):
+        if not ground.analysis.waiting:
+            break
+        if step.where not in by_rank:
+            calls, waits = step.rank.calls, ground.analysis.waiting[step.where].wait
+            of_call = by_rank[step.where] = np.zeros(len(calls), np.int64)
+            keys = np.stack([calls.group.astype(np.int64), calls.operation.astype(np.int64)])
+            for group, operation in np.unique(keys, axis=1).T.tolist():
+                kind = (calls.group == group) & (calls.operation == operation)
+                of_call[kind] = int(np.median(np.maximum(waits[kind], 0)))
+        mine = ground.exposed.step == index
+        usual[mine] = by_rank[step.where][ground.exposed.call[mine]]
+    return usual
 
 
 def _own_parts(ground: Ground, row: Straggler) -> dict[str, float]:
