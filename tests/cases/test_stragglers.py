@@ -186,23 +186,28 @@ def test_more_kernels_are_more_work_and_no_slow_device(tmp_path: Path) -> None:
     assert late(found) == [(1, "persistent", "more-work")]
 
 
-def test_c180_a_slow_group_among_equals_is_a_link_and_no_straggler(tmp_path: Path) -> None:
+@pytest.mark.parametrize("slow", [5, 0])
+def test_c180_a_slow_group_among_equals_is_a_link_and_no_straggler(tmp_path: Path, slow: int) -> None:
     """C180: 8 groups of 2 with equal all-reduces; group 5 has a tenth of the bandwidth, and nobody enters late."""
 
     def fill(trace: Trace, rank: int) -> None:
         pair = [rank - rank % 2, rank - rank % 2 + 1]
+        length = 1000 if rank // 2 == slow else 100
         for i in range(10):
-            length = 1000 if rank // 2 == 5 else 100
             metadata = {"group": f"g{rank // 2}", "ranks": pair, "seq": i, "elements": 2_500_000}
-            trace.gemm(2000 * i, 2000 * i + 500)
-            trace.all_reduce(2000 * i + 500, 2000 * i + 500 + length, metadata=metadata)
+            at = i * (500 + length)
+            trace.gemm(at, at + 500)
+            trace.all_reduce(at + 500, at + 500 + length, metadata=metadata)
+        trace.step(1, 0, 10 * (500 + length))
 
-    found = run(tmp_path, 16, fill, step=20_000)
+    found = run(tmp_path, 16, fill, step=0)
 
     assert not found.report["stragglers"]
     rates = {row["group"]: row["busbw_gbps_median"] for row in found.report["groups"]}
-    assert rates["g5"] == pytest.approx(10)
-    assert rates["g4"] == pytest.approx(100)
+    assert rates == {f"g{i}": pytest.approx(10 if i == slow else 100) for i in range(8)}
+    first = found.report["findings"][0]
+    assert (first["id"], first["ranks"]) == ("slow-link", [2 * slow, 2 * slow + 1])
+    assert "link or adapter" in first["title"]
 
 
 def test_c181_a_rank_with_one_core_gets_one_line(tmp_path: Path) -> None:
