@@ -18,24 +18,26 @@ from typing import TYPE_CHECKING
 from commprof.errors import WorkerDied
 from commprof.trace.batch import Batch, clean_batch
 from commprof.trace.columns import Chunk, Columns
-from commprof.trace.document import last_boundary
+from commprof.trace.document import boundaries, gap_after, last_boundary
 from commprof.trace.workers import open_pool, summon, take_begun
 
 if TYPE_CHECKING:
     from commprof.trace.document import Document, Lookahead
 
 _WAITING_PER_WORKER = 2
-_GAP = b" \t\r\n,"
 
 
 def decode_segment(text: bytes) -> Chunk | None:
     """The columns of a flawless segment; ``None`` if it needs the careful way."""
-    batch = clean_batch(text.lstrip(_GAP))
-    if batch is None:
-        return None
-    columns = Columns()
-    columns.add(batch)
-    return columns.chunk(len(batch.events))
+    columns, events, start = Columns(), 0, gap_after(text, 0)
+    for end in (*boundaries(text, len(text)), len(text)):
+        batch = clean_batch(text, start, end)
+        if batch is None:
+            return None
+        columns.add(batch)
+        events += len(batch.events)
+        start = gap_after(text, end)
+    return columns.chunk(events)
 
 
 @dataclass(slots=True)

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import compress
 from typing import Any
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from commprof.trace.categories import FLOW, ONLY_COMPLETE, CodeByCategory
 from commprof.trace.events import (
     ABSENT,
     NO_ARGS,
     Args,
     Complete,
     FullComplete,
-    SlimComplete,
     events_decoder,
     full_decoder,
     full_event_decoder,
@@ -27,36 +28,51 @@ from commprof.trace.repeated_keys import KeyCount, may_repeat_keys
 
 # As wide as the words in which keys are searched, so that the first key of a batch is found like any other.
 _OPENING = b"       ["
+_codes = CodeByCategory()
 
 
 @dataclass(slots=True)
 class Batch:
     """Some events of the file: decoded, and as JSON text; ``faults`` maps an index to the repair it needed.
 
-    ``phases`` are the places of the key ``ph`` in the text, where they are known.
+    ``phases`` are the places of the key ``ph`` in the text, where they are known. ``codes`` say what each event is
+    (:class:`~commprof.trace.categories.CodeByCategory`) where the slim decoder did the work.
     """
 
     events: list[Any]
     text: bytes
     faults: dict[int, str] = field(default_factory=dict)
     phases: list[NDArray[np.intp]] = field(default_factory=list)
-    _places: list[int] = field(default_factory=list, init=False)
+    codes: bytes | None = None
+    _places: list[int] | None = field(default=None, init=False)
 
     def complete(self) -> list[Any]:
         """The complete events; a batch holds them in one of three classes."""
-        for kind in (SlimComplete, FullComplete, Complete):
+        if self.codes is not None:
+            if max(self.codes, default=0) < FLOW:
+                return self.events
+            return list(compress(self.events, self.codes.translate(ONLY_COMPLETE)))
+        for kind in (FullComplete, Complete):
             self._places = [index for index, event in enumerate(self.events) if type(event) is kind]
             if self._places:
                 break
-        return [self.events[index] for index in self._places]
+        return [self.events[index] for index in self._places or ()]
+
+    def tables(self) -> NDArray[np.int8] | None:
+        """The table of each complete event (:class:`~commprof.trace.categories.Table`), where the codes say it."""
+        if self.codes is None:
+            return None
+        codes = np.frombuffer(self.codes, np.int8)
+        return codes[codes < FLOW]
 
     def all_args(self, rows: Sequence[int]) -> list[Args]:
         """Everything that the ``args`` of some of the complete events hold, without a reference to the text."""
-        wanted = [self._places[row] for row in rows]
-        if wanted and type(self.events[wanted[0]]) is SlimComplete:
-            events = self._again(wanted)
+        if self.codes is not None:
+            places = np.flatnonzero(np.frombuffer(self.codes, np.int8) < FLOW)
+            events = self._again(places[rows].tolist())
         else:
-            events = [self.events[index] for index in wanted]
+            assert self._places is not None
+            events = [self.events[self._places[row]] for row in rows]
         return [NO_ARGS if event.args is None else _detached(event.args) for event in events]
 
     def _again(self, wanted: list[int]) -> list[FullComplete]:
@@ -96,27 +112,28 @@ def clean_batch(text: bytes, start: int = 0, end: int | None = None) -> Batch | 
         except UnicodeDecodeError:
             return None
     try:
-        decoded = _decoded(text)
+        events, codes = _decoded(text)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return None
     keys = KeyCount(text)
-    if has_huge_number(text) or may_repeat_keys(text, decoded, keys):
+    if has_huge_number(text) or may_repeat_keys(text, events, codes, keys):
         return None
-    return Batch(decoded, text, phases=keys.phases)
+    return Batch(events, text, phases=keys.phases, codes=codes)
 
 
-def _decoded(text: bytes) -> list[Any]:
-    """The events; where one lacks a key that profilers always write, by the decoder that allows for it."""
+def _decoded(text: bytes) -> tuple[list[Any], bytes | None]:
+    """The events, and their codes; where one is not as profilers write it, by the decoder that allows for it."""
     # What the slim decoder skips, the full one would look into: an escape or a number out of range it may refuse.
     if b"\\" not in text and not has_long_number(text):
         try:
-            return slim_decoder.decode(text)  # type: ignore[no-any-return]
+            events = slim_decoder.decode(text)
+            return events, bytes([_codes[event.cat] for event in events])
         except msgspec.ValidationError:
             pass
     try:
-        return full_decoder.decode(text)  # type: ignore[no-any-return]
+        return full_decoder.decode(text), None
     except msgspec.ValidationError:
-        return events_decoder.decode(text)  # type: ignore[no-any-return]
+        return events_decoder.decode(text), None
 
 
 def _detached(args: Args) -> Args:

@@ -1,4 +1,4 @@
-"""Positions of two neighbouring bytes in megabytes of text, at the speed of memory.
+"""Positions of bytes and of pairs of them in megabytes of text, at the speed of memory.
 
 The text is looked at in pieces that fit into the cache of a core, into arrays that are made once.
 """
@@ -17,27 +17,22 @@ Flags = NDArray[np.bool_]
 
 
 class PairSearch:
-    """Reusable arrays for one thread; searches are generators of absolute positions of the first byte."""
+    """Reusable arrays for one thread; searches are generators of absolute positions."""
 
     def __init__(self) -> None:
         self._first = np.empty(PIECE, np.bool_)
         self._second = np.empty(PIECE, np.bool_)
-        self._third = np.empty(PIECE, np.bool_)
         self._scratch = np.empty(PIECE, np.uint8)
 
-    def quote_then_colon(self, text: bytes) -> Iterator[tuple[NDArray[np.intp], bool]]:
-        """Where a quote is followed by a colon; and whether anywhere in the piece white space is."""
+    def colons(self, text: bytes) -> Iterator[NDArray[np.intp]]:
+        """Where a colon is that has another byte before it."""
         for offset, left, right in _pieces(text):
-            one, two, three = self._first[: len(left)], self._second[: len(left)], self._third[: len(left)]
-            np.equal(right, ord(":"), out=two)
-            np.less_equal(left, ord(" "), out=three)
-            np.logical_and(three, two, out=three)
-            np.equal(left, ord('"'), out=one)
-            np.logical_and(one, two, out=one)
-            yield np.flatnonzero(one) + offset, bool(three.any())
+            one = self._first[: len(left)]
+            np.equal(right, ord(":"), out=one)
+            yield np.flatnonzero(one) + (offset + 1)
 
     def digit_then_e(self, text: bytes) -> Iterator[NDArray[np.intp]]:
-        """Where a digit is followed by ``e`` or ``E``."""
+        """Where a digit is that ``e`` or ``E`` follows."""
         for offset, left, right in _pieces(text):
             one, two = self._first[: len(left)], self._second[: len(left)]
             scratch = self._scratch[: len(left)]

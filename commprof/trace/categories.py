@@ -49,6 +49,35 @@ def table_of(category: object) -> Table:
     return Table.UNUSED
 
 
+COMPLETE_CATEGORIES = (
+    "cpu_op", "Operator", "user_annotation", "gpu_user_annotation", "python_function", "kernel", "Kernel",
+    "gpu_memcpy", "gpu_memset", "Memcpy", "Memset", "cuda_runtime", "cuda_driver", "hip_runtime", "Runtime",
+    "xpu_runtime", "xpu_driver", "mtia_runtime", "mtia_ccp_events", "mtia_insight", "glow_runtime", "hpu_op",
+    "privateuse1_runtime", "privateuse1_driver", "cuda_sync", "cuda_event", "cuda_profiler_range", "overhead",
+    "collective_comm", "gpu_pm_counter", "cpu_instant_event", "Trace",
+)  # fmt: skip
+"""Categories of complete events that Kineto has written since 2021: each decodes to one string for all its events."""
+
+FLOW_CATEGORIES = ("ac2g", "fwdbwd", "async", "async_cpu_to_gpu")
+"""Categories of the arrows between events."""
+
+FLOW, OTHER = 6, 7
+"""Codes of a batch beside the tables: a flow, and an event of any other phase than these two kinds."""
+
+ONLY_COMPLETE = bytes(code < FLOW for code in range(256))
+ONLY_OTHERS = bytes(code == OTHER for code in range(256))
+"""For ``bytes.translate``: codes to marks of these events."""
+
+
+class CodeByCategory(dict[str | None, int]):
+    """The code of an event of the slim decoder by its ``cat``: a table, :data:`FLOW` or :data:`OTHER`."""
+
+    def __init__(self) -> None:
+        super().__init__({category: int(table_of(category)) for category in COMPLETE_CATEGORIES})
+        self.update(dict.fromkeys(FLOW_CATEGORIES, FLOW))
+        self[None] = OTHER
+
+
 class TableByCategory(dict[object, int]):
     """:func:`table_of`, remembered per distinct value."""
 

@@ -17,7 +17,6 @@ from commprof.trace.batch import Batch
 from commprof.trace.categories import Table, TableByCategory
 from commprof.trace.events import (
     NO_ARGS,
-    NO_SLIM_ARGS,
     Args,
     Complete,
     ExactComplete,
@@ -36,6 +35,9 @@ _LONGEST_NS = 1 << 53
 _LATEST_NS = (1 << 61) + (1 << 60)
 """Year 2079 as Unix time; the distance of two times with one such base still fits."""
 
+
+_FRESH_ROWS = 1 << 15
+"""Rows of a table that wait as they came, in many short arrays, before they are packed into few."""
 
 _Event = Complete | FullComplete | SlimComplete
 
@@ -78,6 +80,8 @@ class Columns:
         self._tables = TableByCategory()
         self._ids = Ids()
         self._columns: dict[Table, dict[str, list[NDArray[Any]]]] = defaultdict(lambda: defaultdict(list))
+        self._fresh: dict[Table, dict[str, list[NDArray[Any]]]] = defaultdict(lambda: defaultdict(list))
+        self._fresh_rows: Counter[Table] = Counter()
         self._rows: Counter[Table] = Counter()
         self._args: dict[Table, dict[int, Args]] = defaultdict(dict)
 
@@ -89,8 +93,10 @@ class Columns:
             return
         start, duration = _times(events, batch)
         usable = self._check(start, duration, batch)
-        tables = self._table_of_each(events)
-        self.ignored += int((tables == Table.UNKNOWN).sum())
+        tables = batch.tables()
+        if tables is None:
+            tables = self._table_of_each(events)
+            self.ignored += int((tables == Table.UNKNOWN).sum())
         # Fills and copies share a table with kernels, in file order: what counts is that they occupy the device.
         is_copy = tables == Table.COPY
         tables[is_copy] = Table.KERNEL
@@ -98,17 +104,32 @@ class Columns:
             rows = np.flatnonzero((tables == table) & usable)
             if len(rows):
                 chosen = [events[row] for row in rows.tolist()]
-                columns, args = self._columns[table], _args_of(chosen)
+                columns, args = self._fresh[table], _args_of(chosen, batch)
                 columns["start"].append(start[rows])
-                columns["duration"].append(_compact(duration[rows]))
+                columns["duration"].append(duration[rows])
                 if table is Table.KERNEL:
                     columns["is_copy_row"].append(is_copy[rows])
                 describing = self._append(table, chosen, args)
                 self._keep_args(table, batch, rows, [i for i in describing if chosen[i].args is not None])
+                self._fresh_rows[table] += len(rows)
+                if self._fresh_rows[table] >= _FRESH_ROWS:
+                    self._settle(table)
+
+    def _settle(self, *tables: Table) -> None:
+        """Pack the rows that came last."""
+        for table in tables or tuple(self._fresh):
+            columns = self._columns[table]
+            for name, parts in self._fresh.pop(table, {}).items():
+                columns[name].append(_packed(name, np.concatenate(parts)))
+            self._fresh_rows[table] = 0
 
     def _check(self, start: Int64Array, duration: Int64Array, batch: Batch) -> NDArray[np.bool_]:
         """Which events have usable times; the others are counted by reason, each once."""
         usable = np.ones(len(start), np.bool_)
+        if start.min() > 0 and start.max() <= _LATEST_NS and 0 <= duration.min() <= duration.max() <= _LONGEST_NS:
+            if batch.faults:
+                self._count_repairs(batch, usable)
+            return usable
         for reason, bad in (
             ("non_finite", (start == NOT_FINITE) | (duration == NOT_FINITE) | _beyond_measure(start, duration)),
             ("bad_event", start == MISSING),
@@ -143,23 +164,23 @@ class Columns:
 
     def _append(self, table: Table, events: Sequence[_Event], args: list[Any]) -> list[int]:
         """Append all columns but the times; returns the places of the events whose arguments are to be kept."""
-        columns = self._columns[table]
+        columns = self._fresh[table]
         names = self.names.encode([event.name for event in events])
-        columns["name"].append(_compact(names))
-        columns["external_id"].append(_compact(_external_ids(args)))
-        pids = _compact(self._ids.encode([event.pid for event in events]))
-        tids = _compact(self._ids.encode([event.tid for event in events]))
+        columns["name"].append(names)
+        columns["external_id"].append(_external_ids(args))
+        pids = self._ids.encode([event.pid for event in events])
+        tids = self._ids.encode([event.tid for event in events])
         if table is Table.KERNEL:
-            columns["correlation"].append(_compact(_numbers([a.correlation for a in args])))
-            columns["device"].append(_compact(self._or_else([a.device for a in args], pids)))
-            columns["stream"].append(_compact(self._or_else([a.stream for a in args], tids)))
-            columns["graph_node"].append(_compact(_numbers([a.graph_node or 0 for a in args])))
-            columns["blocks"].append(_compact(_blocks([a.grid for a in args])))
+            columns["correlation"].append(_numbers([a.correlation for a in args]))
+            columns["device"].append(self._or_else([a.device for a in args], pids))
+            columns["stream"].append(self._or_else([a.stream for a in args], tids))
+            columns["graph_node"].append(_numbers([a.graph_node or 0 for a in args]))
+            columns["blocks"].append(_blocks([a.grid for a in args]))
             return [i for i, a in enumerate(args) if _describes_collective(a)]
         columns["pid"].append(pids)
         columns["tid"].append(tids)
         if table is Table.RUNTIME:
-            columns["correlation"].append(_compact(_numbers([a.correlation for a in args])))
+            columns["correlation"].append(_numbers([a.correlation for a in args]))
             return []
         return np.flatnonzero(self.names.speaks(names)).tolist()
 
@@ -207,6 +228,7 @@ class Columns:
 
     def chunk(self, events: int) -> Chunk:
         """Everything collected so far, to be merged into the columns of the whole file."""
+        self._settle()
         columns = {
             table: {name: np.concatenate(parts) for name, parts in columns.items()}
             for table, columns in self._columns.items()
@@ -215,6 +237,7 @@ class Columns:
 
     def merge(self, chunk: Chunk) -> None:
         """Append what another process collected from the text that follows."""
+        self._settle()
         code_of = self.names.encode(chunk.names)
         for table, columns in chunk.columns.items():
             mine = self._columns[table]
@@ -228,6 +251,7 @@ class Columns:
 
     def prune(self, keep: Keep) -> None:
         """Let go of the rows that nobody will ask for; to be called when all events are in."""
+        self._settle()
         if not self._rows[Table.KERNEL] or self._has_peer_copies():
             return
         names = list(self.names)
@@ -282,6 +306,7 @@ class Columns:
         self._rows[table] = int(mask.sum())
 
     def _column(self, table: Table) -> Callable[..., NDArray[Any]]:
+        self._settle()
         columns = self._columns[table]
 
         def get(name: str, dtype: type[np.generic] = np.int64) -> NDArray[Any]:
@@ -299,7 +324,7 @@ def _beyond_measure(start: Int64Array, duration: Int64Array) -> NDArray[np.bool_
 
 def _times(events: Sequence[_Event], batch: Batch) -> tuple[Int64Array, Int64Array]:
     starts, durations = [event.ts for event in events], [event.dur for event in events]
-    if type(events[0]) is SlimComplete:
+    if batch.codes is not None:
         (start, inexact_start), (duration, inexact_duration) = floats_to_ns(starts), floats_to_ns(durations)
     else:
         (start, inexact_start), (duration, inexact_duration) = to_ns(starts), to_ns(durations)
@@ -315,9 +340,10 @@ def _times(events: Sequence[_Event], batch: Batch) -> tuple[Int64Array, Int64Arr
     return start, duration
 
 
-def _args_of(events: Sequence[_Event]) -> list[Any]:
-    none = NO_SLIM_ARGS if type(events[0]) is SlimComplete else NO_ARGS
-    return [none if event.args is None else event.args for event in events]
+def _args_of(events: Sequence[_Event], batch: Batch) -> list[Any]:
+    if batch.codes is not None:
+        return [event.args for event in events]
+    return [NO_ARGS if event.args is None else event.args for event in events]
 
 
 def _is_large(times: Int64Array, values: list[Any]) -> NDArray[np.bool_]:

@@ -30,6 +30,8 @@ _WALK_BYTES = 64 << 10
 _SNIFFED = 4096
 _TAIL_SEARCH = 256 << 10
 _SEARCH_BYTES = 16 << 10
+BATCH_BYTES = 1 << 20
+"""Text that is decoded at once: with its events it stays near the core, and each is looked at ten times."""
 
 _EVENTS_KEY = re.compile(rb'"traceEvents"\s*:\s*\[')
 _BOUNDARY = re.compile(rb"\}\s*,\s*\{")
@@ -169,7 +171,7 @@ class Document:
         and is not known to be the last, it is left for the next call: what becomes of it may never depend on where
         blocks happen to end.
         """
-        cuts = [limit]
+        cuts = [limit, *reversed(list(boundaries(buffer, limit)))]
         position = 0
         walk_to = limit if self.tolerant else 0
         while True:
@@ -213,7 +215,7 @@ class Document:
 
     def _skip(self, buffer: bytes, position: int) -> int:
         """The first position that is neither white space nor a comma."""
-        end = _GAP.match(buffer, position).end()  # type: ignore[union-attr]
+        end = gap_after(buffer, position)
         if end > position:
             self._commas += buffer.count(b",", position, end)
         return end
@@ -336,6 +338,21 @@ def last_boundary(buffer: bytes, begin: int = 0, end: int | None = None) -> int:
             return found[-1] + 1
         end = piece
     return 0
+
+
+def gap_after(text: bytes, position: int) -> int:
+    """The first position that is neither white space nor a comma."""
+    return _GAP.match(text, position).end()  # type: ignore[union-attr]
+
+
+def boundaries(text: bytes, limit: int) -> Iterator[int]:
+    """Where to cut ``text[:limit]`` into batches: every :data:`BATCH_BYTES` or so, where an event seems to end."""
+    place = BATCH_BYTES
+    while place < limit - BATCH_BYTES // 2:
+        place = _boundary_after(text, place, limit)
+        if place < limit:
+            yield place
+        place += BATCH_BYTES
 
 
 def _boundary_after(buffer: bytes, position: int, limit: int) -> int:

@@ -6,10 +6,12 @@ reading fast. Types are ``Any`` on purpose: a file with a string where a number 
 
 from __future__ import annotations
 
-from typing import Any, Union
+from typing import Any, ClassVar, Literal, Union
 
 import msgspec
 from msgspec import Raw, Struct, UnsetType, field
+
+from commprof.trace.categories import COMPLETE_CATEGORIES, FLOW_CATEGORIES
 
 ABSENT = Raw()
 
@@ -78,36 +80,54 @@ class FullComplete(Struct, gc=False, tag_field="ph", tag="X"):
 
 
 class SlimArgs(Struct, gc=False, frozen=True):
-    """What the great majority of events needs of its ``args``, and what tells the others: few keys decode fast."""
+    """What the great majority of events needs of its ``args``, and what tells the others: few keys decode fast.
 
-    stream: Any = None
-    device: Any = None
-    correlation: Any = -1
+    The keys stand in the order in which profilers write them: then the next one is found at once.
+    """
+
     external_id: Any = field(default=-1, name="External id")
-    external_id_2021: Any = field(default=-1, name="external id")
-    grid: Any = None
-    graph_node: Any = field(default=None, name="graph node id")
+    device: Any = None
+    stream: Any = None
+    correlation: Any = -1
+    grid: tuple[int, int, int] | None = None
     collective: Any = field(default=None, name="Collective name")
     in_nelems: Any = field(default=None, name="In msg nelems")
     in_nelems_2023: Any = field(default=None, name="In msg size")
     group_name: Any = field(default=None, name="Process Group Name")
-    bandwidth: Any = field(default=None, name="memory bandwidth (GB/s)")
-    occupancy: Any = field(default=None, name="est. achieved occupancy %")
-
-
-NO_SLIM_ARGS = SlimArgs()
+    graph_node: Any = field(default=None, name="graph node id")
+    external_id_2021: Any = field(default=-1, name="external id")
 
 
 class SlimComplete(Struct, gc=False, tag_field="ph", tag="X"):
     """A complete event as nearly every profiler writes it; what else its ``args`` hold stays in the text."""
 
-    ts: float
-    dur: float
+    cat: Literal[COMPLETE_CATEGORIES]  # type: ignore[valid-type]
     name: str
-    cat: str
     pid: Any
     tid: Any
-    args: SlimArgs | None
+    ts: float
+    dur: float
+    args: SlimArgs
+
+
+class SlimFlowStart(Struct, gc=False, tag_field="ph", tag="s"):
+    """The start of an arrow between two events: every watched key is there, and nothing of it is kept."""
+
+    pid: Any
+    tid: Any
+    ts: float
+    cat: Literal[FLOW_CATEGORIES]  # type: ignore[valid-type]
+    name: str
+
+
+class SlimFlowEnd(Struct, gc=False, tag_field="ph", tag="f"):
+    """The end of such an arrow."""
+
+    pid: Any
+    tid: Any
+    ts: float
+    cat: Literal[FLOW_CATEGORIES]  # type: ignore[valid-type]
+    name: str
 
 
 FLOW_KEYS = frozenset({"ph", "ts", "cat", "pid", "tid", "name"})
@@ -176,6 +196,21 @@ _OTHERS = tuple(
 )
 
 
+# Of the slim decoder's events the attribute ``cat`` says what they are: of these nothing.
+_SLIM_OTHERS = tuple(
+    msgspec.defstruct(
+        f"SlimPhase{index}",
+        [*(key for key in _KEYS if key[0] != "cat"), ("category", Raw, field(default=None, name="cat"))],
+        namespace={"cat": None},
+        tag_field="ph",
+        tag=phase,
+        gc=False,
+    )
+    for index, phase in enumerate(_OTHER_PHASES)
+    if phase not in "sf"
+)
+
+
 class _MetadataArgs(Struct, gc=False, frozen=True):
     name: Any = None
 
@@ -192,6 +227,19 @@ class Metadata(Struct, gc=False, tag_field="ph", tag="M"):
     args: _MetadataArgs | None = None
 
 
+class SlimMetadata(Struct, gc=False, tag_field="ph", tag="M"):
+    """The same for the slim decoder."""
+
+    cat: ClassVar[None] = None
+    ts: Any = None
+    dur: Any = None
+    name: Any = None
+    category: Any = field(default=None, name="cat")
+    pid: Any = None
+    tid: Any = None
+    args: _MetadataArgs | None = None
+
+
 _OTHER = (Metadata, *_OTHERS)
 
 
@@ -201,7 +249,9 @@ def _decoder_of(kind: Any) -> msgspec.json.Decoder[Any]:
 
 # Unions of classes made at run time, which a type checker cannot follow.
 _NO_FLOWS = [Metadata, *(kind for phase, kind in zip(_OTHER_PHASES, _OTHERS, strict=True) if phase not in "sf")]
-slim_decoder = _decoder_of(list.__class_getitem__(Union.__getitem__((SlimComplete, FlowStart, FlowEnd, *_NO_FLOWS))))
+slim_decoder = _decoder_of(
+    list.__class_getitem__(Union.__getitem__((SlimComplete, SlimFlowStart, SlimFlowEnd, SlimMetadata, *_SLIM_OTHERS)))
+)
 full_event_decoder = _decoder_of(Union.__getitem__((FullComplete, *_OTHER)))
 full_decoder = _decoder_of(list.__class_getitem__(Union.__getitem__((FullComplete, FlowStart, FlowEnd, *_NO_FLOWS))))
 event_decoder = _decoder_of(Union.__getitem__((Complete, *_OTHER)))

@@ -33,6 +33,7 @@ class Names(dict[str, int]):
     def __init__(self) -> None:
         super().__init__()
         self._speaks: list[bool] = []
+        self._known = np.empty(0, np.bool_)
 
     def __missing__(self, name: str) -> int:
         speaks = name.startswith(_SPEAKS_OF_COLLECTIVES)
@@ -50,7 +51,9 @@ class Names(dict[str, int]):
 
     def speaks(self, codes: NDArray[np.int32]) -> NDArray[np.bool_]:
         """Whether each name is one whose arguments describe a collective."""
-        return np.array(self._speaks, np.bool_)[codes]
+        if len(self._known) < len(self._speaks):
+            self._known = np.array(self._speaks, np.bool_)
+        return self._known[codes]
 
 
 class Ids(dict[Any, int]):

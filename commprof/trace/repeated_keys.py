@@ -7,6 +7,8 @@ events have it. Only where that is not so is the batch looked at event by event.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
+from itertools import compress
 from operator import attrgetter
 from typing import Any
 
@@ -16,21 +18,19 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 from numpy.typing import NDArray
 
 from commprof.trace.byte_pairs import PairSearch
-from commprof.trace.events import FLOW_KEYS, FlowEnd, FlowStart, FullComplete, Metadata, SlimComplete
+from commprof.trace.categories import FLOW, ONLY_OTHERS, OTHER
+from commprof.trace.events import FLOW_KEYS, FlowEnd, FlowStart, FullComplete, Metadata, SlimMetadata
 
 EVENT_KEYS = ("ph", "ts", "dur", "cat", "pid", "tid", "name", "args")
 """Keys of an event that are watched, at any depth of it."""
 
+_WORDS = [int.from_bytes(f'"{key}"'.encode(), "little") for key in EVENT_KEYS]
+_BITS = [np.uint64(8 * (6 - len(key))) for key in EVENT_KEYS]
+"""By how much the eight bytes before a colon are shifted so that a key of that length and its quotes are left."""
 
-def _word(key: str) -> int:
-    """The four bytes that end in the key, or those of the key after its opening quote if that makes four."""
-    text = key.encode() if len(key) == 4 else f'"{key}'.encode()
-    return int.from_bytes(text, "little")
+_LENGTHS = tuple(dict.fromkeys(_BITS))
 
-
-_WORDS = [_word(key) for key in EVENT_KEYS]
 _search = PairSearch()
-_COUNTED = frozenset({SlimComplete, FullComplete, FlowStart, FlowEnd})
 
 
 class _Inner(Struct, gc=False):
@@ -52,17 +52,21 @@ class _Outer(_Inner, gc=False):
 _ESCAPED_KEY = re.compile(rb'\\u00[0-9a-fA-F]{2}[^"]{0,12}"\s*:')
 _COLON_APART = re.compile(rb'"[ \t\r\n]+:')
 _GETTERS = [None, *(attrgetter(key) for key in EVENT_KEYS[1:])]
+_SLIM_GETTERS = [None, *(attrgetter(key if key != "cat" else "category") for key in EVENT_KEYS[1:])]
 _decoder = msgspec.json.Decoder(list[_Outer])
 
 
-def may_repeat_keys(text: bytes, events: list[Any], keys: KeyCount) -> bool:
-    """Whether some event of a batch may hold a watched key twice; ``events`` is the batch as the reader decodes it."""
+def may_repeat_keys(text: bytes, events: list[Any], codes: bytes | None, keys: KeyCount) -> bool:
+    """Whether some event of a batch may hold a watched key twice.
+
+    ``events`` is the batch as the reader decodes it; ``codes`` say what each is, if the slim decoder did it.
+    """
     if b"\\" in text and _ESCAPED_KEY.search(text):
         return True
     counts = keys.counts
     if counts is None:
         return True
-    if counts == _expected(events):
+    if counts == (_expected(events) if codes is None else _expected_slim(events, codes)):
         return False
     # A watched word stands deeper in some event as well, or a colon apart from its key: look exactly.
     try:
@@ -79,22 +83,35 @@ def may_repeat_keys(text: bytes, events: list[Any], keys: KeyCount) -> bool:
 def _expected(events: list[Any]) -> list[int]:
     """How often each watched key stands in the events if none holds one twice."""
     kinds = list(map(type, events))
-    complete = kinds.count(SlimComplete) + kinds.count(FullComplete)
-    flows = kinds.count(FlowStart) + kinds.count(FlowEnd)
+    complete, flows = kinds.count(FullComplete), kinds.count(FlowStart) + kinds.count(FlowEnd)
+    others: list[Any] = []
+    if complete + flows < len(events):
+        others = [event for event in events if type(event) not in (FullComplete, FlowStart, FlowEnd)]
+    return _together(complete, flows, others, _GETTERS)
+
+
+def _expected_slim(events: list[Any], codes: bytes) -> list[int]:
+    """The same for events of the slim decoder, whose codes say what they are."""
+    flows, others = codes.count(FLOW), codes.count(OTHER)
+    rest = list(compress(events, codes.translate(ONLY_OTHERS))) if others else []
+    return _together(len(codes) - flows - others, flows, rest, _SLIM_GETTERS)
+
+
+def _together(complete: int, flows: int, others: list[Any], getters: Sequence[Any]) -> list[int]:
     expected = [complete + (flows if key in FLOW_KEYS else 0) for key in EVENT_KEYS]
-    if complete + flows == len(events):
-        return expected
-    others = [event for event in events if type(event) not in _COUNTED]
-    for place, get in enumerate(_GETTERS):
-        expected[place] += len(others) - (list(map(get, others)).count(None) if get is not None else 0)
-    # Threads and processes have their name in their arguments.
-    named = [event.args.name for event in others if type(event) is Metadata and event.args is not None]
-    expected[EVENT_KEYS.index("name")] += len(named) - named.count(None)
+    if others:
+        for place, get in enumerate(getters):
+            expected[place] += len(others) - (list(map(get, others)).count(None) if get is not None else 0)
+        # Threads and processes have their name in their arguments.
+        named = [
+            event.args.name for event in others if type(event) in (Metadata, SlimMetadata) and event.args is not None
+        ]
+        expected[EVENT_KEYS.index("name")] += len(named) - named.count(None)
     return expected
 
 
 class KeyCount:
-    """How often each watched key stands in a text: its last bytes before every quote that a colon follows.
+    """How often each watched key stands in a text: the eight bytes before every colon that follows a quote.
 
     ``counts`` is ``None`` if a colon stands apart from its key somewhere: such a key would be missed. ``phases`` are
     the places of the closing quote of every ``ph``. Before the first key of the text there are at least eight bytes.
@@ -103,19 +120,19 @@ class KeyCount:
     def __init__(self, text: bytes) -> None:
         self.phases: list[NDArray[np.intp]] = []
         data = np.frombuffer(text, np.uint8)
-        words = np.ndarray((max(len(text) - 3, 0),), "<u4", text, strides=(1,))
+        words = np.ndarray((max(len(text) - 7, 0),), "<u8", text, strides=(1,))
         counts = [0] * len(EVENT_KEYS)
         spaced = False
-        for closing, blank_before_colon in _search.quote_then_colon(text):
-            spaced = spaced or blank_before_colon
-            before = words[closing - 4]
-            short = before >> np.uint32(8)
-            for place, (key, word) in enumerate(zip(EVENT_KEYS, _WORDS, strict=True)):
-                found = (short if len(key) == 2 else before) == word
-                if len(key) == 4:
-                    found = data[closing[found] - 5] == ord('"')
-                elif key == "ph":
-                    self.phases.append(closing[found])
+        for colons in _search.colons(text):
+            previous = data[colons - 1]
+            spaced = spaced or bool((previous <= ord(" ")).any())
+            colons = colons[previous == ord('"')]
+            before = words[colons - 8]
+            shifted = {bits: before >> bits for bits in _LENGTHS}
+            for place, (bits, word) in enumerate(zip(_BITS, _WORDS, strict=True)):
+                found = shifted[bits] == word
+                if not place:
+                    self.phases.append(colons[found] - 1)
                 counts[place] += int(np.count_nonzero(found))
         self.counts = None if spaced and _COLON_APART.search(text) else counts
 

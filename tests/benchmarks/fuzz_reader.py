@@ -3,12 +3,14 @@
     python -m tests.benchmarks.fuzz_reader --inputs 100000
 
 Every input is a function of its number alone; ``--first N --inputs 1 --show`` makes one again. Writes
-``reports/records/fuzz.md``; ends with exit code 1 if any input broke a promise.
+``reports/records/fuzz.md``; ends with exit code 1 if any input broke a promise. Parts of a run, several at once, are
+kept with ``--first N --inputs M --part FILE`` and become one record with ``--merge FILE...``.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import random
 import sys
 import tempfile
@@ -45,11 +47,29 @@ def main() -> int:
     parser = argparse.ArgumentParser()
     parser.add_argument("--inputs", type=int, default=100_000)
     parser.add_argument("--first", type=int, default=0)
+    parser.add_argument("--part", type=Path, help="keep what came of these inputs here instead of writing the record")
+    parser.add_argument("--merge", type=Path, nargs="+", help="write the record of parts that were run before")
     parser.add_argument("--no-record", action="store_true")
     parser.add_argument("--show", action="store_true")
     parser.add_argument("--stop-after", type=int, default=10**9, help="faults to print before giving up")
     options = parser.parse_args()
     seeds = [*fixture_seeds(), *trace_seeds()]
+    if options.merge:
+        tally, faults, spent = merged(options.merge)
+    else:
+        tally, faults, spent = run(options, seeds)
+    if options.part is not None:
+        options.part.write_text(json.dumps([options.first, tally, faults, spent]))
+    elif not options.no_record:
+        with tempfile.TemporaryDirectory() as folder:
+            large = measure_large(Path(folder))
+        RECORD.write_text(record(tally, faults, seeds, spent, large))
+    print(f"{sum(map(Counter.total, tally.values()))} inputs, {len(faults)} faults, {spent:.0f} s of processor time")
+    return 1 if faults else 0
+
+
+def run(options: argparse.Namespace, seeds: list[Seed]) -> tuple[dict[str, Counter[str]], list[str], float]:
+    """Check the inputs asked for: what came of each kind of damage, the faults, and the processor time in seconds."""
     tally: dict[str, Counter[str]] = defaultdict(Counter)
     faults: list[str] = []
     began = time.process_time()
@@ -68,15 +88,23 @@ def main() -> int:
                 print(f"{number + 1} inputs, {len(faults)} faults", flush=True)
             if options.show:
                 print(seed.name, mutate.__name__, block, walk, verdict, data[:6000], sep="\n")
-    spent = time.process_time() - began
-    large: list[str] = []
-    if not options.no_record:
-        with tempfile.TemporaryDirectory() as folder:
-            large = measure_large(Path(folder))
-    print(f"{sum(map(Counter.total, tally.values()))} inputs, {len(faults)} faults, {spent:.0f} s of processor time")
-    if not options.no_record:
-        RECORD.write_text(record(tally, faults, seeds, spent, large))
-    return 1 if faults else 0
+    return tally, faults, time.process_time() - began
+
+
+def merged(paths: list[Path]) -> tuple[dict[str, Counter[str]], list[str], float]:
+    """The parts of a run as one; raises ``SystemExit`` where they do not follow each other without a gap."""
+    tally: dict[str, Counter[str]] = defaultdict(Counter)
+    faults: list[str] = []
+    spent, following = 0.0, 0
+    for first, counts, found, seconds in sorted(json.loads(path.read_text()) for path in paths):
+        if first != following:
+            raise SystemExit(f"inputs {following} to {first} are missing or there twice")
+        for name, kinds in counts.items():
+            tally[name].update(kinds)
+        following += sum(sum(kinds.values()) for kinds in counts.values())
+        faults += found
+        spent += seconds
+    return tally, faults, spent
 
 
 def record(tally: dict[str, Counter[str]], faults: list[str], seeds: list[Seed], spent: float, large: list[str]) -> str:

@@ -88,11 +88,12 @@ def time_limit(seconds: float = TIME_LIMIT_S) -> Iterator[None]:
 
 @contextlib.contextmanager
 def small_blocks(size: int, walk: int) -> Iterator[None]:
-    """Blocks of ``size`` bytes and walks of ``walk``: every border case of the framing within a small file."""
+    """Blocks of ``size`` bytes, batches of a third, walks of ``walk``: every border of the framing in a small file."""
     with (
         mock.patch.object(commprof.trace.source, "BLOCK_BYTES", size),
         mock.patch.object(commprof.trace.source, "_READ_BYTES", size),
         mock.patch.object(commprof.trace.document, "_WALK_BYTES", walk),
+        mock.patch.object(commprof.trace.document, "BATCH_BYTES", max(size // 3, 1)),
     ):
         yield
 
