@@ -388,6 +388,8 @@ def test_unequal_splits_have_an_imbalance_and_no_transfer(tmp_path: Path) -> Non
     assert column(found, "wait_ns", "all_to_all") == {0: [400_000], 1: [0]}
     assert column(found, "transfer_ns", "all_to_all") == {0: [None], 1: [None]}
     assert column(found, "own_ns", "all_to_all") == {0: [200_000], 1: [200_000]}
+    (group,) = [row for row in found.report["groups"] if row["op"] == "all_to_all"]
+    assert (group["wait_ns"], group["transfer_ns"]) == (400_000, None)
     row = found.report["imbalance"][0]
     assert row["sent_bytes"] == {"0": 8_000, "1": 12_000}
     assert row["received_bytes"] == {"0": 16_000, "1": 4_000}

@@ -70,5 +70,8 @@ def _tells(item: object) -> bool:
 def _evidence(item: object, base: str) -> str:
     if isinstance(item, dict):
         value = with_unit(item.get("value"), item.get("unit"), base)
+        head, colon, rest = str(item.get("what", "")).partition(": ")
+        if colon and head == "share of the charge":
+            return clean(f"{rest}: {value} of what it is charged with", 240)
         return clean(f"{item.get('what', '')}: {value}", 240)
     return clean(item, 240)

@@ -10,13 +10,14 @@ from collections import defaultdict
 from collections.abc import Sequence
 from statistics import median
 
-from commprof.report.charts.wording import Json, clean
+from commprof.report.charts.wording import Json, clean, rank_ranges
 from commprof.units import format_bytes, format_ns
 
 MOST_RANKS = 64
 MOST_STEPS = 64
 MOST_CALLS = 400
 MOST_CLOCKS = 64
+MOST_LOST = 12
 
 Cells = dict[tuple[int, object], int | None]
 
@@ -161,13 +162,26 @@ def _clocks(report: Json) -> Json | None:
     if not offsets:
         return None
     known = sorted(((int(rank), ns) for rank, ns in offsets.items()), key=lambda pair: pair[0])
+    drifts = matching.get("clock_drifts_ppb") or {}
     largest = sorted(known, key=lambda pair: (-abs(pair[1] or 0), pair[0]))[:MOST_CLOCKS]
     return {
-        "rows": [{"rank": rank, "offset": format_ns(ns)} for rank, ns in sorted(largest)],
+        "rows": [
+            {"rank": rank, "offset": format_ns(ns) + (f", drift {drift:,} ns a second" if drift else "")}
+            for rank, ns in sorted(largest)
+            for drift in (drifts.get(str(rank)),)
+        ],
         "total": len(known),
         "uncertainty": format_ns(matching.get("clock_uncertainty_ns")),
         "largest": format_ns(max((abs(ns) for _, ns in known if ns is not None), default=None)),
     }
+
+
+def _lost(row: Json, reasons: dict[str, str]) -> str:
+    """One call that was not found on all its members: which, where it is and where it is not."""
+    seq = "" if row["seq"] is None else f", number {row['seq']:,}"
+    present, absent = (rank_ranges(row[key] or []) or "none" for key in ("present", "absent"))
+    why = reasons.get(row["reason"], row["reason"])
+    return clean(f"{row['op']}{seq}: on ranks {present}, not on {absent}; {why}", 200)
 
 
 def matching(report: Json) -> Json | None:
@@ -186,11 +200,14 @@ def matching(report: Json) -> Json | None:
         f"{number:,} {reasons.get(reason, clean(reason, 40))}"
         for reason, number in (found.get("unmatched_by_reason") or {}).items() if number
     ]  # fmt: skip
+    lost = found.get("unmatched_calls") or []
     by = {"clock": "by aligned clocks", "duration": "by duration (the clocks are not known well enough)"}
     return {
         "matched": f"{found['matched']:,}",
         "unmatched": f"{found['unmatched']:,}",
         "why": why,
+        "lost": [_lost(row, reasons) for row in lost[:MOST_LOST]],
+        "lost_total": len(lost),
         "last_by": by.get(found.get("last_by") or ""),
         "assumed": bool(found.get("group_assumed")),
     }
