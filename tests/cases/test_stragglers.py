@@ -207,7 +207,7 @@ def test_c180_a_slow_group_among_equals_is_a_link_and_no_straggler(tmp_path: Pat
     assert rates == {f"g{i}": pytest.approx(10 if i == slow else 100) for i in range(8)}
     first = found.report["findings"][0]
     assert (first["id"], first["ranks"]) == ("slow-link", [2 * slow, 2 * slow + 1])
-    assert "link or adapter" in first["title"]
+    assert f"link or adapter of ranks {2 * slow}–{2 * slow + 1}" in first["title"]
 
 
 def test_c181_a_rank_with_one_core_gets_one_line(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from commprof.analysis.bandwidth import GroupBandwidth
+from commprof.analysis.combine import ranks_text
 from commprof.analysis.messages import message_times
 from commprof.analysis.slow_links import OUTLIER, SLOWER, Intermittent, SlowLink
 from commprof.diagnosis.findings.case import Case, Claim, ranks_of, steps_of
@@ -24,6 +25,8 @@ from commprof.units import format_gbps
 
 _HALF_OF_THE_LINK = 0.5
 Link = TypeVar("Link", SlowLink, Intermittent)
+_SHORT = 30
+"""So many characters of ranks fit into a title; a title without them says how many there are."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -185,7 +188,10 @@ def common_ranks(rows: Sequence[Link]) -> tuple[int, ...]:
 
 def _whose(rows: Sequence[Link]) -> str:
     ranks = common_ranks(rows)
-    return f"rank {ranks[0]}" if len(ranks) == 1 else "one group"
+    if not ranks:
+        return "one group"
+    text = f"{'rank' if len(ranks) == 1 else 'ranks'} {ranks_text(ranks)}"
+    return text if len(text) <= _SHORT else f"one group of {len(ranks)} ranks"
 
 
 def _claim(ground: Ground, links: Sequence[Link]) -> tuple[Claim, Mask]:
