@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal
+
+import pytest
 
 from commprof.capture.engine import RunFacts, Whereabouts
 from commprof.manifest import ClockSample
@@ -93,3 +96,8 @@ def manifest_of(folder: Path, rank: int = 0) -> dict[str, Any]:
     """The manifest as plain JSON, without the product's own reader."""
     loaded: dict[str, Any] = json.loads((folder / f"rank-{rank:05d}.manifest.json").read_text())
     return loaded
+
+
+def warnings_of(caplog: pytest.LogCaptureFixture) -> list[str]:
+    """What the hook has warned of, in order."""
+    return [r.getMessage() for r in caplog.records if r.name == "commprof" and r.levelno == logging.WARNING]

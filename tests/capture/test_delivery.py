@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import gzip
-import logging
 import os
 import threading
 from pathlib import Path
@@ -13,7 +12,7 @@ import pytest
 
 from commprof.capture import Capture
 from commprof.capture.delivery import Delivery, deliver_trace, is_whole
-from tests.capture.fake import FakeEngine, files_of, manifest_of
+from tests.capture.fake import FakeEngine, files_of, manifest_of, warnings_of
 
 
 @pytest.fixture
@@ -147,7 +146,7 @@ def test_a_slow_folder_is_one_warning_with_the_local_file_c187(
         for _ in range(10):
             capture.step()
 
-    warnings = [r.getMessage() for r in caplog.records if r.levelno == logging.WARNING]
+    warnings = warnings_of(caplog)
     assert len(warnings) == 1
     local = Path(warnings[0].rpartition("the trace is ")[2])
     assert local.read_bytes() == engine.content

@@ -16,7 +16,7 @@ from commprof.capture import Capture
 from commprof.capture.engine import Whereabouts
 from commprof.errors import UsageError
 from commprof.manifest import ClockSample, read_manifests
-from tests.capture.fake import EPOCH, FakeEngine, files_of, manifest_of
+from tests.capture.fake import EPOCH, FakeEngine, files_of, manifest_of, warnings_of
 
 TRACE = "rank-00000.pt.trace.json.gz"
 MANIFEST = "rank-00000.manifest.json"
@@ -38,10 +38,6 @@ def train_until(capture: Capture, step: int, error: BaseException) -> None:
         for _ in range(step):
             capture.step()
         raise error
-
-
-def warnings_of(caplog: pytest.LogCaptureFixture) -> list[str]:
-    return [r.getMessage() for r in caplog.records if r.name == "commprof" and r.levelno == logging.WARNING]
 
 
 def test_defaults_record_steps_5_to_8(folder: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,7 +9,7 @@ from typing import Any
 import pytest
 
 from commprof.capture import Capture
-from tests.capture.fake import files_of, manifest_of
+from tests.capture.fake import files_of, manifest_of, warnings_of
 from tests.capture.real import names_in, trace_of
 
 torch = pytest.importorskip("torch")
@@ -34,10 +33,6 @@ def loop(capture: Capture, steps: int, each: Callable[[int], None] = lambda i: N
             work()
             each(i)
             capture.step()
-
-
-def warnings_of(caplog: pytest.LogCaptureFixture) -> list[str]:
-    return [r.getMessage() for r in caplog.records if r.name == "commprof" and r.levelno == logging.WARNING]
 
 
 def own(event_names: list[str]) -> list[str]:
