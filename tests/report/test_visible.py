@@ -9,7 +9,7 @@ import pytest
 from commprof.report import summary
 from commprof.report.charts import calls, hero, quality, split, strategy, waiting
 from commprof.report.html import render_html
-from tests.report import sample_parts
+from tests.report import sample_parts, sample_view
 from tests.report.test_html import Page
 
 Json = dict[str, Any]
@@ -131,3 +131,18 @@ def test_lost_calls_and_drifting_clocks_are_named(report: Json) -> None:
     assert found is not None
     assert found["lost"] == ["all_reduce, number 7: on ranks 0, not on 1; some members made one call more"]
     assert [row["offset"] for row in clocks] == ["0 ns", "-4.20 µs, drift 12 ns a second"]
+
+
+def test_a_late_rank_is_drawn_although_it_exposes_the_least() -> None:
+    report = sample_view.many_ranks_view(600)["report"]
+    least = min(report["ranks"], key=lambda rank: rank["mean"]["exposed_comm_ns"])["rank"]
+    without = split.split_chart(report)
+    report["stragglers"] = [{"rank": least}]
+
+    found = split.split_chart(report)
+
+    assert without is not None
+    assert found is not None
+    texts = [chart["variants"][0]["texts"][0] for chart in (without, found)]
+    assert [any(text.startswith(f"rank {least}<") for text in each) for each in texts] == [False, True]
+    assert "the late ones among them" in found["note"]

@@ -56,7 +56,7 @@ def split_chart(report: Json) -> Json | None:
     holds, for each of the five traces, one value per bar in the unit of the axis and one hover text.
     Colours are names of the page's colour roles; the browser fills them in, light or dark.
     """
-    ranks, note = _drawn(report["ranks"])
+    ranks, note = _drawn(report["ranks"], {row["rank"] for row in report.get("stragglers") or []})
     every = _step_names(ranks)
     names = every[: max(1, min(MOST_BARS // max(1, len(ranks)), MOST_RANKS_DRAWN))]
     if not names:
@@ -111,13 +111,16 @@ def _mean_name(report: Json) -> str:
     return f"Mean optimizer step of {period} micro-steps" if period else "Mean of the closed steps"
 
 
-def _drawn(ranks: list[Json]) -> tuple[list[Json], str | None]:
-    """The ranks to draw, in order: all, or those with the most exposed communication."""
+def _drawn(ranks: list[Json], late: set[int | None]) -> tuple[list[Json], str | None]:
+    """The ranks to draw, in order: all, or the late ones, which expose least, and those with the most exposed
+    communication."""
     if len(ranks) <= MOST_RANKS_DRAWN:
         return ranks, None
-    worst = sorted(range(len(ranks)), key=lambda i: -(ranks[i].get("mean") or ranks[i]["whole"])["exposed_comm_ns"])
+    exposed = [(rank.get("mean") or rank["whole"])["exposed_comm_ns"] for rank in ranks]
+    worst = sorted(range(len(ranks)), key=lambda i: (ranks[i]["rank"] not in late, -exposed[i]))
     kept = sorted(worst[:MOST_RANKS_DRAWN])
-    note = f"First {MOST_RANKS_DRAWN} of {len(ranks):,} ranks by exposed time; all of them in the JSON."
+    also = ", the late ones among them" if any(ranks[i]["rank"] in late for i in kept) else ""
+    note = f"First {MOST_RANKS_DRAWN} of {len(ranks):,} ranks by exposed time{also}; all of them in the JSON."
     return [ranks[i] for i in kept], note
 
 

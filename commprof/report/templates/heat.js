@@ -10,6 +10,8 @@ function startHeat() {
     const rows = map.rows.map((_, i) => i);
     const columns = map.columns.map((_, i) => i);
     const tall = Math.max(5, Math.min(22, 480 / rows.length));
+    // Ranks have their number; a last row that stands for the rest says so when it is pointed at.
+    const short = map.rows.map((name) => (/^\d+$/.test(name) ? name : "others"));
     const names = map.rows.map((name) => (/^\d+$/.test(name) ? `rank ${name}` : name));
 
     drawn(() => {
@@ -23,7 +25,7 @@ function startHeat() {
       const named = rows.filter((i) => fixed.includes(i) || (i % every === 0 && !fixed.some((at) => Math.abs(at - i) < every)));
       const scale = layer.scale.filter((_, i) => i !== 1 || rows.length * tall > 100);
       const wide = Math.max(1, Math.ceil((columns.length * 46) / Math.max(target.clientWidth - 90, 1)));
-      const left = Math.ceil(7.2 * Math.max(...map.rows.map((name) => name.length))) + 36;
+      const left = Math.ceil(7.2 * Math.max(...short.map((name) => name.length))) + 36;
       plot(target, [{
         type: "heatmap", x: columns, y: rows, z: seconds, zmin: 0, zmax: most, xgap: columns.length > 60 ? 0 : 1.5,
         ygap: tall > 8 ? 1.5 : 0, colorscale: [[0, token("--heat-0")], [0.5, token("--heat-1")], [1, token("--exposed")]],
@@ -43,7 +45,7 @@ function startHeat() {
         }),
         yaxis: axis({
           automargin: false, fixedrange: true, showgrid: false, ticks: "", autorange: "reversed", title: { text: "rank" },
-          tickvals: named, ticktext: named.map((i) => (map.late.includes(i) ? `<b>${plain(map.rows[i])}</b>` : plain(map.rows[i]))),
+          tickvals: named, ticktext: named.map((i) => (map.late.includes(i) ? `<b>${short[i]}</b>` : short[i])),
         }),
       });
     });
