@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from commprof.report import summary
-from commprof.report.charts import calls, hero, quality, split, strategy, waiting
+from commprof.report.charts import calls, findings, hero, quality, split, strategy, waiting
 from commprof.report.html import render_html
 from tests.report import sample_parts, sample_view
 from tests.report.test_html import Page
@@ -146,3 +146,15 @@ def test_a_late_rank_is_drawn_although_it_exposes_the_least() -> None:
     texts = [chart["variants"][0]["texts"][0] for chart in (without, found)]
     assert [any(text.startswith(f"rank {least}<") for text in each) for each in texts] == [False, True]
     assert "the late ones among them" in found["note"]
+
+
+def test_remarks_about_next_to_no_time_keep_their_title_and_lose_their_advice(report: Json) -> None:
+    remark = {**report["findings"][2], "severity": "info"}
+    report["findings"] = [{**remark, "charged_ns": 21_000, "share_of_step": 0.00095}, {**remark, "share_of_step": 0.01}]
+
+    found = findings.findings(report, "step time", set(), {})
+
+    assert found is not None
+    assert [row["number"] for row in found["info"]] == [2]
+    assert [(row["number"], row["charged"]) for row in found["minor"]] == [(1, "21.0 µs")]
+    assert found["below"] == "0.1 % of step time"

@@ -11,6 +11,7 @@ from commprof.units import format_bytes, format_gbps, format_ns
 MOST_FINDINGS = 20
 MOST_EVIDENCE = 12
 MOST_INFO = 12
+_MINOR = 0.001
 
 CONFIDENCE = {"measured": "measured", "bound": "an upper bound", "estimate": "an estimate, from few steps"}
 
@@ -43,13 +44,28 @@ def findings(report: Json, base: str, present: set[str], groups: dict[int, str])
         return None
     numbered = list(enumerate(rows, 1))
     main = [pair for pair in numbered if pair[1]["severity"] != "info"]
-    info = [pair for pair in numbered if pair[1]["severity"] == "info"]
+    info = [pair for pair in numbered if pair[1]["severity"] == "info" and not _is_minor(pair[1])]
+    minor = [pair for pair in numbered if pair[1]["severity"] == "info" and _is_minor(pair[1])]
     return {
         "rows": [_finding(row, number, base, present, groups) for number, row in main[:MOST_FINDINGS]],
         "total": len(main),
         "info": [_finding(row, number, base, present, groups) for number, row in info[:MOST_INFO]],
         "info_total": len(info),
+        "minor": [
+            {
+                "number": number,
+                "title": clean(row["title"], 300),
+                "charged": format_ns(row["charged_ns"]),
+            }
+            for number, row in minor
+        ],
+        "below": share_of(_MINOR, base),
     }
+
+
+def _is_minor(row: Json) -> bool:
+    """Whether a remark is about so little time that its advice is not worth reading."""
+    return bool(row["charged_ns"]) and (row["share_of_step"] or 0) < _MINOR
 
 
 def _finding(row: Json, number: int, base: str, present: set[str], groups: dict[int, str]) -> Json:
