@@ -144,6 +144,13 @@ MEASURED = (
         "delay is what remained until it ran.",
     ),
     Term(
+        "bucket-sizes",
+        "Other bucket sizes",
+        "The gradients of the recorded buckets cut anew at another size limit: each new bucket starts when its last "
+        "gradient is ready and the one before it is done, and takes the latency and bandwidth measured on this group. "
+        "What is left after the backward pass is the tail. Waiting for late ranks is not in it.",
+    ),
+    Term(
         "slack",
         "Slack",
         "Time between the end of a gather and the moment at which compute needs its layer. Negative slack is exposed.",
@@ -154,6 +161,25 @@ MEASURED = (
         "In a collective that nobody can finish before the last rank has entered, the shortest duration over "
         "all ranks is transfer; what a rank spends beyond it is waiting for others. With one rank alone the two "
         "cannot be told apart.",
+    ),
+    Term(
+        "skew",
+        "Last to arrive, skew",
+        "The rank that entered a collective last, and the time from the first arrival to the last. By aligned clocks "
+        "where these are known well enough, else the rank whose kernel ran shortest is taken to be the last.",
+    ),
+    Term(
+        "matching",
+        "Matched calls",
+        "The same collective found on every member, by group, operation and number of the call, or by order where "
+        "there is no number. A call that is missing on a member gives bounds at most, and is listed.",
+    ),
+    Term(
+        "flags",
+        "Flags of a call",
+        "Profiler start: a long first call, in which ranks wait until the profiler runs on all of them. First use: its "
+        "communicator was set up in it. Window edge: the capture began or ended there. Their times say little about "
+        "the network.",
     ),
     Term(
         "charged",
