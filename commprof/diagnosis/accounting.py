@@ -102,8 +102,8 @@ def _promises(ground: Ground, charged: list[tuple[Case, dict[str, Int64Array]]])
         on_path = None if case.path is None else path.take(case.path)
         if on_path is None:
             wanted = _mean(_off_path(ground, case, taken))
-        elif case.path is not None and case.path.within_claim and case.recoverable is not None:
-            wanted = min(on_path, _mean(case.recoverable))
+        elif case.path is not None and case.path.at_most is not None:
+            wanted = min(on_path, case.path.at_most)
         else:
             wanted = on_path
         out[index] = min(wanted, left)

@@ -1,31 +1,43 @@
-"""What the step would take at least if something were gone (``spec``: section 11); each one is a bound."""
+"""What the step would take at least if something were gone (``spec``: section 11); each one is a bound.
+
+All start at the mean step of all ranks, as the rest of the report. What is taken off is measured where it shows in
+full, on the rank that loses most in each step, or on the critical path of the run.
+"""
 
 from __future__ import annotations
 
 from commprof.diagnosis.ground import Ground
 from commprof.diagnosis.model import Bounds, Finding
+from commprof.diagnosis.totals import totals_of
 
 
 def bounds(ground: Ground, findings: list[Finding]) -> Bounds:
-    """Means over the reference steps: all communication hidden, no rank waiting, the first finding gone."""
-    count = len(ground.steps)
-    step = (2 * ground.duration + count) // (2 * count)
+    """All communication hidden, no rank waiting, the first finding gone; no finding promises more than its bound."""
+    totals = totals_of(ground.analysis)
+    assert totals is not None  # there are reference steps
+    step = (2 * totals.duration + totals.count) // (2 * totals.count)
     first = next((f.recoverable_ns for f in findings if f.severity != "info" and f.recoverable_ns is not None), None)
     return Bounds(
         step_ns=step,
-        all_hidden_ns=_without(ground, step, _blocking(ground)),
-        no_waiting_ns=_without(ground, step, int(ground.exposed.wait.sum())) if ground.knows_waiting() else None,
+        all_hidden_ns=max(0, step - _hidden(ground)),
+        no_waiting_ns=max(0, step - _waited(ground, findings)) if ground.knows_waiting() else None,
         without_top_finding_ns=None if first is None else max(0, step - first),
     )
 
 
-def _blocking(ground: Ground) -> int:
-    """Exposed time that communication can be blamed for; all of it where nothing is linked to a launch."""
+def _hidden(ground: Ground) -> int:
+    """Exposed time that communication can be blamed for (all of it where nothing is linked to a launch), as far as
+    there is as much communication on the critical path."""
     known = [step.unit.total("exposed_blocking") for step in ground.steps]
-    return sum(
+    blocking = sum(
         step.total("exposed_comm") if value is None else value for step, value in zip(ground.steps, known, strict=True)
     )
+    blocking = -(-blocking // len(ground.steps))
+    path = ground.analysis.critical_path
+    return blocking if path is None else min(blocking, -(-int(path.transfers.sum()) // path.steps))
 
 
-def _without(ground: Ground, step: int, ns: int) -> int:
-    return max(0, step - ns // len(ground.steps))
+def _waited(ground: Ground, findings: list[Finding]) -> int:
+    """Exposed waiting, or what late ranks are said to cost: what runs later for them may not be waiting itself."""
+    waited = -(-int(ground.exposed.wait.sum()) // len(ground.steps))
+    return max(waited, sum(f.recoverable_ns or 0 for f in findings if f.id == "straggler"))

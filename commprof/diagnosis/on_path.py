@@ -28,17 +28,16 @@ KINDS = ("own", "launching", "inputs", "pauses", "cpu")
 class OnPath:
     """What a case asks for of the path: nanoseconds over all steps by kind, each of shape ``(ranks,)``.
 
-    ``within_claim``: the device may be short of work for less time than the CPU is on the path, so that no more than
-    the whole claim of the case comes back.
+    ``at_most``, per step: a device may be short of work for less time than its CPU is on the path.
     """
 
     parts: dict[str, Int64Array]
-    within_claim: bool = False
+    at_most: int | None = None
 
     @property
     def turn(self) -> float:
         """The fewest ranks first; what is sure of no instant comes with those that the path does not tell."""
-        return math.inf if self.within_claim else float(np.count_nonzero(sum(self.parts.values())))
+        return math.inf if self.at_most is not None else float(np.count_nonzero(sum(self.parts.values())))
 
 
 class PathLedger:
@@ -58,9 +57,9 @@ class PathLedger:
         return total // self.steps
 
 
-def all_of(path: CriticalPath | None, *kinds: str, within_claim: bool = False) -> OnPath | None:
+def all_of(path: CriticalPath | None, *kinds: str, at_most: int | None = None) -> OnPath | None:
     """These parts of all ranks."""
-    return None if path is None else OnPath({kind: getattr(path, kind) for kind in kinds}, within_claim)
+    return None if path is None else OnPath({kind: getattr(path, kind) for kind in kinds}, at_most=at_most)
 
 
 def of_late(path: CriticalPath | None, numbers: Sequence[int], row: Straggler) -> OnPath | None:

@@ -237,10 +237,12 @@ def host_bound(ground: Ground) -> Iterator[Case]:
     # What the next kernel needs is exposed for as long as it takes, however fast the CPU is.
     own = np.where(ground.purpose_is("activations"), 0, host)
     back += ground.per_step(ground.exposed.step, np.where(gradients, 0, own + rest))
+    claim = Claim(host=host, rest=rest, idle=idle)
+    whole_claim = int(_total(ground, claim).sum()) // len(ground.steps)
     yield Case(
         "host-bound",
         "The CPU launches too late: the device has nothing to compute meanwhile",
-        Claim(host=host, rest=rest, idle=idle),
+        claim,
         (
             "Launch less: torch.compile, CUDA graphs (static shapes), fused optimizers, larger micro-batches (memory); "
             "take "
@@ -254,7 +256,7 @@ def host_bound(ground: Ground) -> Iterator[Case]:
         ),
         cause="late-launch" if late.any() and not host.any() and not idle.any() else "host-bound",
         recoverable=back, ranks=_everybody(ground), steps=_names(ground),
-        path=all_of(ground.analysis.critical_path, "cpu", "launching", within_claim=True),
+        path=all_of(ground.analysis.critical_path, "cpu", "launching", at_most=whole_claim),
     )  # fmt: skip
 
 
