@@ -114,7 +114,7 @@ def test_the_demo_trains_captures_and_reports(here: Path) -> None:
         assert len(manifest["ddp"][0]["buckets"]) >= 5
     strategy = analyze(here / "runs" / "demo", here / "report.json").report["strategy"]
     assert strategy["name"] == "ddp"
-    assert strategy["measured_bytes_per_step"] == round(volumes.ddp(ranks))
+    assert strategy["measured_bytes_per_step"] == pytest.approx(float(volumes.ddp(ranks)), abs=1)
 
 
 def test_the_next_demo_takes_the_next_folder(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
