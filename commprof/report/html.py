@@ -135,6 +135,7 @@ def _sections(view: dict[str, Any], data: dict[str, Any]) -> dict[str, Any]:
         "units": units.units(view),
         "pipeline": pipeline.pipeline(report),
         "stragglers": stragglers.stragglers(report, base),
+        "harmless": stragglers.harmless(report, base),
         "wait_chain": wait_chain.wait_chain(report),
         "matching": waiting.matching(report),
         "strategy": strategy.strategy(report),

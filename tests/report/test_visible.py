@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from commprof.report import summary
-from commprof.report.charts import calls, findings, hero, quality, split, strategy, waiting
+from commprof.report.charts import calls, findings, hero, quality, split, stragglers, strategy, waiting
 from commprof.report.html import render_html
 from tests.report import sample_parts, sample_view
 from tests.report.test_html import Page
@@ -158,3 +158,21 @@ def test_remarks_about_next_to_no_time_keep_their_title_and_lose_their_advice(re
     assert [row["number"] for row in found["info"]] == [2]
     assert [(row["number"], row["charged"]) for row in found["minor"]] == [(1, "21.0 µs")]
     assert found["below"] == "0.1 % of step time"
+
+
+def test_a_late_rank_without_effect_is_told_and_not_accused(view: Json) -> None:
+    late = {**view["report"]["stragglers"][0], "rank": 3, "why_not_named": "the run would not end earlier without it"}
+    view["report"]["late_but_harmless"] = [late]
+
+    text = " ".join(Page(render_html(view)).text.split())
+
+    assert (
+        "Late, but not named: rank 3 (slow device, 720 µs) per step. The run would not end" in text
+    )
+
+
+@pytest.mark.parametrize(("host", "name"), [("host0", "host0, ranks 0–3"), ("node7", "host node7, ranks 0–3")])
+def test_a_host_that_is_called_host_is_not_called_so_twice(host: str, name: str) -> None:
+    row = {"rank": None, "host": host, "role": None, "members": [0, 1, 2, 3]}
+
+    assert stragglers.late_name(row) == name

@@ -21,6 +21,17 @@ def stragglers(report: Json, base: str) -> Json | None:
     return {"rows": shown, "total": len(rows), "replay": replay(report)}
 
 
+def harmless(report: Json, base: str) -> Json | None:
+    """Ranks that are late and not named, and why: ``{"lines", "why"}``; ``None`` without any."""
+    rows = report.get("late_but_harmless") or []
+    if not rows:
+        return None
+    shown = [_row(row, None, base) for row in rows[:MOST_ROWS]]
+    more = f" and {len(rows) - len(shown):,} more" if len(rows) > len(shown) else ""
+    lines = ", ".join(f"{row['name']} ({row['cause']}, {row['charged']})" for row in shown)
+    return {"ranks": lines + more, "why": clean(rows[0].get("why_not_named") or "", 300)}
+
+
 def replay(report: Json) -> str | None:
     """What the step would take without slow ranks, where the run could be replayed."""
     found = next(iter(report.get("whatif") or []), None)
@@ -38,7 +49,8 @@ def late_name(row: Json) -> str:
     """``rank 7``, ``host node3`` or what else is named."""
     if row["rank"] is not None:
         return f"rank {row['rank']}"
-    name = f"host {clean(row['host'], 40)}" if row["host"] else clean(row["role"], 60) if row.get("role") else ""
+    host = clean(row["host"], 40) if row["host"] else ""
+    name = (host if host.startswith("host") else f"host {host}") if host else clean(row.get("role") or "", 60)
     members = row.get("members") or []
     ranks = f"{'rank' if len(members) == 1 else 'ranks'} {rank_ranges(members)}" if members else ""
     return clean(", ".join(word for word in (name, ranks) if word) or "no single rank", 90)
