@@ -43,7 +43,7 @@ def exposure_rows(
 ) -> Iterator[ExposureRow]:
     """Rows for every window of one device; ``mine`` are its calls, in the order of the attribution.
 
-    A roll-up in which nothing is known of any call is left out.
+    A roll-up in which nothing is known of any call of the rank is left out.
     """
     start = np.array([window.start for window in windows.windows], np.int64)
     end = np.array([window.end for window in windows.windows], np.int64)
@@ -55,7 +55,8 @@ def exposure_rows(
     for by, column in keys.items():
         key = column[mine].astype(np.int64)
         values = np.unique(key)
-        if by in ("module", "bucket") and not (values >= 0).any():
+        # Asked of all devices: a roll-up that one of them has adds up to the exposed time of them all.
+        if by in ("module", "bucket") and not (column >= 0).any():
             continue
         for value in values.tolist():
             chosen = mine[key == value]
