@@ -56,11 +56,11 @@ def find_delays(scene: Scene, syncs: Syncs, host: Int64Array) -> HostDelays:
     exposed = np.zeros((len(pieces), len(DELAYS)), np.int64)
     idle: dict[tuple[int, int], Int64Array] = {}
     waited: dict[tuple[int, int], Int64Array] = {}
-    launching = _launching(scene)
+    launching = launching_of(scene)
     blocking = _habitual(scene, syncs)
-    launches = _launches(scene)
+    launches = launches_of(scene)
     loading = find_ranges(scene.rank, INPUT_RANGE)
-    stalls = _Stalls(union(loading.start, loading.end), launches, union(syncs.start, syncs.end))
+    stalls = Stalls(union(loading.start, loading.end), launches, union(syncs.start, syncs.end))
     for device in scene.devices:
         if device.host is None:
             continue
@@ -82,7 +82,7 @@ def find_delays(scene: Scene, syncs: Syncs, host: Int64Array) -> HostDelays:
     return HostDelays(exposed, idle, waited, _launch_costs(calls, launching))
 
 
-class _Stalls:
+class Stalls:
     """When the loop fetches its input, and when the CPU of a rank pauses otherwise: neither launches nor waits."""
 
     def __init__(self, inputs: IntervalSet, launches: Int64Array, waits: IntervalSet) -> None:
@@ -164,7 +164,7 @@ def _aftermath(
     return end, np.minimum(np.maximum(reached, end), until), blocking[rows]
 
 
-def _launches(scene: Scene) -> Int64Array:
+def launches_of(scene: Scene) -> Int64Array:
     """When anything was launched, in order of time."""
     known = np.concatenate([scene.launch[scene.launch != NOT_LAUNCHED], scene.calls.issued])
     return np.sort(known[known != NOT_LAUNCHED])
@@ -208,7 +208,7 @@ def _launch_costs(calls: Calls, launching: IntervalSet) -> Int64Array:
     return out
 
 
-def _launching(scene: Scene) -> IntervalSet:
+def launching_of(scene: Scene) -> IntervalSet:
     """Instants at which a thread is inside the launch of communication."""
     codes = codes_of(scene.rank, _LAUNCHES_COMM)
     parts = [

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from commprof.analysis.behaviour import INPUT_RANGE
-from commprof.analysis.host_delays import _launches, _launching, _Stalls
+from commprof.analysis.host_delays import Stalls, launches_of, launching_of
 from commprof.analysis.ranges import find_ranges
 from commprof.analysis.scene import Scene
 from commprof.analysis.syncs import Syncs
@@ -40,16 +40,16 @@ def find_trail(scene: Scene, syncs: Syncs) -> Trail | None:
     """The trail of one rank; ``None`` where it has several devices, or nothing is linked to its launch."""
     if len(scene.devices) != 1 or scene.on_cpu or scene.devices[0].host is None:
         return None
-    device, launches = scene.devices[0], _launches(scene)
+    device, launches = scene.devices[0], launches_of(scene)
     long = syncs.end - syncs.start >= SHORTEST_WAIT_NS
     waits = union(syncs.start[long], syncs.end[long])
     loading = find_ranges(scene.rank, INPUT_RANGE)
-    stalls = _Stalls(union(loading.start, loading.end), launches, union(syncs.start, syncs.end))
+    stalls = Stalls(union(loading.start, loading.end), launches, union(syncs.start, syncs.end))
     ends = device.work.compute.ends
     place = np.searchsorted(ends, waits.ends, side="right") - 1
     done = np.where(place >= 0, ends[np.maximum(place, 0)], waits.ends) if len(ends) else waits.ends
     usual = _gap(launches, waits | stalls.inputs | stalls.pauses)
-    return Trail(device.host, waits, done, stalls.inputs, stalls.pauses, _launching(scene), usual)
+    return Trail(device.host, waits, done, stalls.inputs, stalls.pauses, launching_of(scene), usual)
 
 
 def _gap(launches: Int64Array, left_out: IntervalSet) -> float:

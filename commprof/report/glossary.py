@@ -109,14 +109,16 @@ MEASURED = (
         "Recoverable and charged time",
         "Charged is the exposed and idle time that one finding accounts for; every instant is charged once. "
         "Recoverable is what a step would shrink by if that cause alone were gone: for communication the charge "
-        "without its host-bound part. Both are taken on the rank that loses the most time in each step, where the "
-        "lateness of others shows in full, and averaged over steps.",
+        "without its host-bound part, for late ranks, input and the CPU what they take of the critical path of the run "
+        "(the chain of what each instant waited for, over all ranks), where all ranks are there to follow it. Both are "
+        "taken on the rank that loses the most time in each step, where the lateness of others shows in full, and "
+        "averaged over steps.",
     ),
     Term(
         "bounds",
         "Bounds",
         "How short a step could at best become: without the first finding, if no rank waited for another, or if all "
-        "communication were hidden. A real change reaches less.",
+        "communication were hidden. Each starts at the mean step of all ranks. A real change reaches less.",
     ),
     Term(
         "tail",

@@ -125,7 +125,7 @@ def bounds(report: Json, base: str) -> Json | None:
     if not found or not found.get("step_ns"):
         return None
     step = found["step_ns"]
-    rows = [{"name": "today", "ns": step}]
+    rows = [{"name": "today, mean over ranks", "ns": step}]
     for key, name in (
         ("without_top_finding_ns", "without the first finding"),
         ("no_waiting_ns", "if no rank waited for another"),
