@@ -71,7 +71,10 @@ class CriticalPath:
 def find_critical_path(analysis: Analysis, found: Matching, clocks: Clocks, peers: Peers) -> CriticalPath | None:
     """Follow the run back; ``None`` where ranks are missing or have clocks of their own, or where the trace of one does
     not link its device to its CPU."""
-    if analysis.missing_ranks or not clocks.joined.all() or len(np.unique(clocks.component)) > 1:
+    hosts = {analysis.hosts.get(rank.rank) for rank in analysis.ranks}
+    # Ranks that only messages join still share the clock of their host, but for how each converts its device times.
+    apart = len(np.unique(clocks.component)) > 1 and (len(hosts) > 1 or None in hosts)
+    if analysis.missing_ranks or not clocks.joined.all() or apart:
         return None
     if any(rank.trail is None for rank in analysis.ranks):
         return None
@@ -109,7 +112,9 @@ class _Lane:
 
     def __init__(self, rank: RankAnalysis, trail: Trail) -> None:
         calls, pieces = rank.calls, rank.shares.pieces
-        order = np.lexsort((pieces.start, pieces.end))
+        # Compute that begins while a call still runs has not waited for it.
+        over = np.flatnonzero(calls.end[pieces.call] <= pieces.end)
+        order = over[np.lexsort((pieces.start[over], pieces.end[over]))]
         self.piece_end: list[int] = pieces.end[order].tolist()
         self.piece_call: list[int] = pieces.call[order].tolist()
         self.host_start: list[int] = trail.host.starts.tolist()
@@ -191,7 +196,7 @@ class _Walk:
         exposed, call = lane.exposed_until(self.at)
         host = lane.host_bound_until(self.at)
         self._back_to(max(exposed, host), _OWN)
-        if host >= exposed:
+        if host > exposed:
             return self._cpu
         self.call = call
         return self._communication

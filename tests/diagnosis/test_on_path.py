@@ -1,0 +1,77 @@
+"""What causes take of the critical path: by hand."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from commprof.analysis.critical_path import CriticalPath
+from commprof.analysis.stragglers import Straggler
+from commprof.diagnosis.on_path import OnPath, PathLedger, all_of, of_late
+
+
+def path(**changed: list[int]) -> CriticalPath:
+    """Two steps of four ranks of one role; nothing on the path but what is given."""
+    columns = {name: np.zeros(4, np.int64) for name in ("own", "launching", "inputs", "pauses", "cpu", "role")}
+    columns |= {name: np.full(4, 1_000, np.int64) for name in ("compute", "fetched", "paused")}
+    columns |= {name: np.array(values) for name, values in changed.items() if name != "gap"}
+    nothing = np.empty(0, np.int64)
+    gap = np.array(changed.get("gap", [10] * 4), np.float64)
+    return CriticalPath(steps=2, length=0, match=nothing, transfers=nothing, gap=gap, **columns)
+
+
+def late(cause: str, *members: int, kind: str = "persistent") -> Straggler:
+    """A late rank as far as the path asks."""
+    row = object.__new__(Straggler)
+    for name, value in {"cause": cause, "members": members, "kind": kind}.items():
+        object.__setattr__(row, name, value)
+    return row
+
+
+@pytest.mark.parametrize(("own", "promised"), [(5_000, 300), (200, 200), (0, None)])
+def test_a_slow_device_takes_what_it_computes_beyond_the_others_and_no_more_than_it_is_on_the_path(
+    own: int, promised: int | None
+) -> None:
+    # Rank 1 computes 1600 ns, the others 1000: 600 beyond in two steps.
+    found = path(own=[0, own, 0, 0], compute=[1_000, 1_600, 1_000, 1_000])
+
+    wanted = of_late(found, range(4), late("slow-device", 1))
+
+    if promised is None:
+        assert wanted is None
+    else:
+        assert wanted is not None
+        assert PathLedger(found).take(wanted) == min(300, own // 2)
+
+
+def test_a_slow_host_takes_the_part_of_its_launches_by_which_it_is_slower() -> None:
+    # Ranks 2 and 3 share a host whose launches take 40 where those of the others take 10: three quarters are its own.
+    found = path(cpu=[0, 0, 8_000, 0], launching=[0, 0, 4_000, 0], gap=[10, 10, 40, 40])
+
+    wanted = of_late(found, range(4), late("host", 2, 3))
+
+    assert wanted is not None
+    assert PathLedger(found).take(wanted) == (6_000 + 3_000) // 2
+
+
+def test_each_part_of_the_path_is_promised_once() -> None:
+    found = path(inputs=[1_000, 3_000, 0, 0], fetched=[1_000, 3_000, 1_000, 1_000])
+    ledger, mine = PathLedger(found), of_late(found, range(4), late("input", 1))
+    everybody = all_of(found, "inputs")
+    assert mine is not None
+    assert everybody is not None
+
+    promised = [ledger.take(wanted) for wanted in (mine, everybody, everybody)]
+
+    # 2000 of rank 1 are beyond the others; what is left of all ranks are 1000 each of ranks 0 and 1.
+    assert promised == [1_000, 1_000, 0]
+
+
+def test_the_cause_with_the_fewest_ranks_comes_first() -> None:
+    found = path(inputs=[1_000, 3_000, 0, 0], cpu=[5, 0, 0, 0])
+    one, two = OnPath({"inputs": np.array([0, 1, 0, 0])}), all_of(found, "inputs")
+    bounded = all_of(found, "cpu", at_most=3)
+    assert two is not None
+    assert bounded is not None
+
+    assert one.turn < two.turn < bounded.turn
