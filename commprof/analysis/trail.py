@@ -38,9 +38,10 @@ class Trail:
 
 def find_trail(scene: Scene, syncs: Syncs) -> Trail | None:
     """The trail of one rank; ``None`` where it has several devices, or nothing is linked to its launch."""
-    if len(scene.devices) != 1 or scene.on_cpu or scene.devices[0].host is None:
+    device = scene.devices[0]
+    if len(scene.devices) != 1 or scene.on_cpu or device.host is None:
         return None
-    device, launches = scene.devices[0], launches_of(scene)
+    launches = launches_of(scene)
     long = syncs.end - syncs.start >= SHORTEST_WAIT_NS
     waits = union(syncs.start[long], syncs.end[long])
     loading = find_ranges(scene.rank, INPUT_RANGE)

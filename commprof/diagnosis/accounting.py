@@ -75,7 +75,7 @@ def judge(ground: Ground, cases: Iterable[Case], ledger: Ledger) -> list[tuple[F
     charged = []
     for case in cases:
         taken = ledger.charge(case)
-        if not _timed(case) or sum(int(ns.sum()) for ns in taken.values()):
+        if not _timed(case) or any(bool(ns.any()) for ns in taken.values()):
             charged.append((case, taken))
     return [
         (_finding(ground, case, taken, back), Charge({part: int(ns.sum()) for part, ns in taken.items()}))
