@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from commprof.analysis.bandwidth import find_bandwidth
 from commprof.analysis.bucket_advice import advise_buckets
 from commprof.analysis.charges import find_charges
+from commprof.analysis.clock_notes import clock_notes
 from commprof.analysis.clocks import align_clocks
 from commprof.analysis.critical_path import find_critical_path
 from commprof.analysis.fusedwait import set_fused_waits
@@ -58,6 +59,7 @@ def across(analysis: Analysis, options: AnalysisOptions) -> None:
     analysis.matching = match_calls(analysis, incomplete_ranks(analysis))
     few_cores(analysis)
     analysis.clocks = align_clocks(analysis.matching, [hosts.get(rank.rank) for rank in analysis.ranks])
+    clock_notes(analysis, analysis.clocks, analysis.matching.calls)
     analysis.times = match_times(analysis, analysis.matching, analysis.clocks)
     analysis.waiting = call_waits(analysis, analysis.matching, analysis.times)
     analysis.pipeline = find_pipeline(analysis)

@@ -37,9 +37,15 @@ def same_time(found: Examination, limits: Limits) -> list[Check]:
     text = f"{of_ranks([late])} was recorded {gap} after {of_ranks([early])} had ended"
     one_clock = late.facts.host is not None and late.facts.host == early.facts.host
     if not one_clock and set(late.marks) & set(early.marks):
-        advice = "The steps are the same, so it is the hosts' clocks that differ; set them with NTP."
+        advice = (
+            "The steps are the same, so it is the hosts' clocks that differ: an analysis aligns them by the ends of "
+            "collectives where those carry sequence numbers, else it compares nothing. Set them with NTP."
+        )
         return [Check("same time", "WARN", text, advice)]
-    return [Check("same time", "FAIL", text, "Capture the same steps on every rank, in one run.")]
+    advice = "Capture the same steps on every rank, in one run."
+    if one_clock:
+        advice += " Ranks of one host share its clock, so these are of two runs."
+    return [Check("same time", "FAIL", text, advice)]
 
 
 def options(found: Examination, limits: Limits) -> list[Check]:
