@@ -168,7 +168,7 @@ def _severity(ground: Ground, case: Case, lost: Int64Array, share: float | None)
     limits = ground.limits
     if share is None or case.most == "info":
         return "info", limits.finding
-    if len(lost) >= limits.enough_steps and lost.mean() <= limits.standard_errors * _standard_error(ground, lost):
+    if len(lost) >= limits.enough_steps and not _above_noise(ground, lost):
         return "low" if case.by_event and share >= limits.finding else "info", limits.finding
     bands = (("high", limits.high), ("medium", limits.medium), ("low", limits.finding))
     for name, limit in bands:
@@ -176,6 +176,18 @@ def _severity(ground: Ground, case: Case, lost: Int64Array, share: float | None)
             at_most = SEVERITIES.index(case.most)
             return SEVERITIES[max(at_most, SEVERITIES.index(name))], limit
     return "info", limits.finding
+
+
+def _above_noise(ground: Ground, lost: Int64Array) -> bool:
+    """Whether the mean over steps exceeds its noise, with all steps or without the one that lost the most: a step that
+    stands out, as the first of a capture often does, does not make noise of what all the others lose."""
+    times = ground.limits.standard_errors
+    if lost.mean() > times * _standard_error(ground, lost):
+        return True
+    others = np.delete(lost, int(np.argmax(lost)))
+    enough = len(others) >= ground.limits.enough_steps
+    worth = others.mean() * len(ground.steps) >= ground.limits.finding * ground.duration
+    return bool(enough and worth and others.mean() > times * np.std(others, ddof=1) / math.sqrt(len(others)))
 
 
 def _standard_error(ground: Ground, lost: Int64Array) -> float:

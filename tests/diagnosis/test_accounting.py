@@ -13,10 +13,11 @@ import pytest
 
 import commprof
 from commprof.analysis.model import Analysis
-from commprof.diagnosis.accounting import Ledger, _standard_error, judge
+from commprof.diagnosis.accounting import Ledger, _above_noise, _standard_error, judge
 from commprof.diagnosis.findings import cases
 from commprof.diagnosis.findings.case import PARTS
 from commprof.diagnosis.ground import Ground, lay_ground
+from commprof.diagnosis.thresholds import DEFAULTS
 from commprof.synth import preset, write_run
 from commprof.synth.sampling import possible_faults, random_fault
 
@@ -122,3 +123,16 @@ def test_noise_over_steps_is_that_within_the_steps_of_one_reference_rank(where: 
     # over the root of 5 is 4.66. Over all steps, mean 64.8: 24,523 / 4 = 6,131, which makes 35.0. A rank that is the
     # reference once tells nothing of scatter.
     assert found == pytest.approx(error, rel=0.01)
+
+
+@pytest.mark.parametrize(
+    ("lost", "above"), [([900, 140, 142, 140, 138], True), ([900, 0, 0, 0, 0], False), ([900, 10, 12, 10, 8], False)]
+)
+def test_one_step_that_stands_out_does_not_make_noise_of_the_others(lost: list[int], above: bool) -> None:
+    # All five: mean 292, standard error 152, and twice that is more. The other four: mean 140, standard error 0.8; but
+    # nothing, or less than 2 % of a step of 1000, in the neighbours.
+    ground = SimpleNamespace(
+        steps=[SimpleNamespace(where=0)] * 5, limits=DEFAULTS, duration=5_000,
+    )  # fmt: skip
+
+    assert _above_noise(ground, np.array(lost, np.int64)) == above  # type: ignore[arg-type]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
@@ -75,20 +76,20 @@ def low_bandwidth(ground: Ground) -> Iterator[Case]:
     limits = ground.limits
     for one in _measured(ground) if not ground.analysis.group_assumed else ():
         group, entry, ceiling = one.group, one.entry, one.entry.ceiling
-        large = one.sizes >= limits.large_message
+        large = one.sizes >= limits.tiny_message
         if not large.any() or ceiling is None:
             continue
         between = group in crossing(ground.analysis)
-        latency = limits.latency_ns if between else limits.inner_latency_ns
+        latency = (limits.latency_ns if between else limits.inner_latency_ns) * _hops(ground, one, large)
         needed, taken = latency + one.moved[large] / ceiling.low, one.ns[large]
-        efficiency = float((needed / taken).max())
+        efficiency = float(needed.sum() / taken.sum())
         rows = (ground.exposed.group == group) & ground.operation_is(*one.operations)
-        rows &= ground.exposed.size >= limits.large_message
+        rows &= ground.exposed.size >= limits.tiny_message
         if efficiency >= one.limit or not rows.any():
             continue
         reached = float((one.moved[large] / taken).max())
         what = "/".join(name.replace("_", "-") for name in one.operations if name != "send_recv")
-        rate, excess = format_gbps(reached), _excess(ground, one, large, 1 - needed / taken)
+        rate, excess = format_gbps(reached), _excess(ground, one, large, np.maximum(1 - needed / taken, 0.0))
         yield Case(
             "low-bandwidth",
             f"Network bound: {what} between hosts reaches {rate}, little for messages of this size"
@@ -103,13 +104,20 @@ def low_bandwidth(ground: Ground) -> Iterator[Case]:
             (
                 Evidence("best bus bandwidth of large messages", reached, "GB/s"),
                 Evidence("what the hardware reaches", ceiling.low, "GB/s"),
-                Evidence("needed against taken, at best", round(efficiency, 3), "share of the transfer"),
+                Evidence("needed against taken", round(efficiency, 3), "share of the transfer"),
                 *((Evidence("calls without contention", entry.clean, "calls"),) if entry.undisturbed else ()),
             ),
             ranks=ranks_of(ground, rows), steps=steps_of(ground, rows), group_id=group, calls=ground.calls_in(rows),
             confidence="estimate" if entry.contended or not entry.undisturbed else "bound",
             threshold=Threshold(one.limit, "share of the transfer", ceiling.source),
         )  # fmt: skip
+
+
+def _hops(ground: Ground, one: _Measured, large: Mask) -> NDArray[np.float64]:
+    """How many times the latency is paid: once by large messages, which go in a pipeline; by smaller ones once for
+    every level of a tree of the members, and twice if they go up and down."""
+    levels = math.ceil(math.log2(max(one.entry.members, 2))) * (2 if "all_reduce" in one.operations else 1)
+    return np.where(one.sizes[large] >= ground.limits.large_message, 1.0, float(levels))
 
 
 def slow_link(ground: Ground) -> Iterator[Case]:
@@ -246,7 +254,7 @@ def _excess(
     def of_step(step: ReferenceStep) -> Int64Array:
         calls = step.rank.calls
         groups = np.array([*ground.analysis.group_of[step.where], -1], np.int64)
-        mine = (groups[calls.group] == one.group) & ~calls.fused & (calls.size_bytes >= ground.limits.large_message)
+        mine = (groups[calls.group] == one.group) & ~calls.fused & (calls.size_bytes >= ground.limits.tiny_message)
         mine &= np.isin(calls.operation, [OPERATIONS.index(name) for name in one.operations])
         part, lasted = np.interp(calls.size_bytes, one.sizes[large], share), transfers(ground, step)
         if not one.entry.undisturbed:
