@@ -120,7 +120,8 @@ def test_one_slowed_worker_of_16_is_named_alone_and_its_device_is_slow(
     assert (late["rank"], late["kind"], late["cause"]) == (job.rank(0, 0), "persistent", "slow-device")
     assert late["chain"][-1] == job.rank(0, 0)
     assert run.report["pipeline"]["longest_stage"] == job.pp - 1
-    assert run.report["pipeline"]["longest_stage_excess"] == pytest.approx(0.07, abs=0.01)
+    # Of its median worker, over all that it computes.
+    assert 0.02 < run.report["pipeline"]["longest_stage_excess"] < 0.10
     assert "the last stage computes" in " ".join(run.stdout.split())
     assert run.report["matching"]["unmatched"] == 0
 
