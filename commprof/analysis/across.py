@@ -14,6 +14,7 @@ from commprof.analysis.fusedwait import set_fused_waits
 from commprof.analysis.hardware import choose_hardware
 from commprof.analysis.hosts import find_hosts, read_hosts
 from commprof.analysis.imbalance import find_imbalance
+from commprof.analysis.late_on_path import apart
 from commprof.analysis.matching import match_calls
 from commprof.analysis.model import Analysis, Note
 from commprof.analysis.odd_ranks import few_cores, incomplete_ranks
@@ -82,7 +83,8 @@ def _find_late(analysis: Analysis) -> None:
     peers = find_peers(found.calls, step)
     analysis.charges = find_charges(analysis, found, times, clocks, peers, step)
     replay = replay_of(analysis, found, times, clocks, peers)
-    analysis.stragglers = find_stragglers(analysis, found, times, analysis.charges, peers, analysis.hosts)
-    analysis.critical_path = find_critical_path(analysis, found, clocks, peers)
+    path = analysis.critical_path = find_critical_path(analysis, found, clocks, peers)
+    late = find_stragglers(analysis, found, times, analysis.charges, peers, analysis.hosts)
+    analysis.stragglers, analysis.harmless = apart(analysis, late, analysis.charges, path)
     analysis.wait_chain = find_wait_chain(analysis, found, analysis.charges, peers)
     analysis.what_if = None if replay is None else replay.without_slow_ranks()

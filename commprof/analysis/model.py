@@ -241,6 +241,8 @@ class Analysis:
     """Waiting of the calls of each rank, in order of ``ranks``."""
     charges: Charges | None = None
     stragglers: list[Straggler] = field(default_factory=list)
+    harmless: list[Straggler] = field(default_factory=list)
+    """Late ranks that others wait for, but without whom the run would not end earlier: nobody is accused."""
     wait_chain: WaitChain | None = None
     """From the longest wait of the worst step back to where it began."""
     critical_path: CriticalPath | None = None

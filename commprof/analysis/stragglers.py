@@ -198,6 +198,9 @@ class _Namer:
             kind = "persistent" if 2 * int(over.sum()) >= steps else "intermittent"
         if kind == "intermittent" and share.max() < _SCATTER * self._scatter(members):
             return None
+        # Now and then is more than a lateness of every step of which some are a little above the limit.
+        if kind == "intermittent" and share[over].mean() < ALIKE * share[~over].mean():
+            return None
         cause = find_cause(self.analysis, self.charges, self.peers, members, self.ledger.names)
         return self._straggler(members, level, kind, share, cause)
 
@@ -276,6 +279,8 @@ class _Namer:
         if counts.max() > max(most, 1) or (counts > 0).sum() < 2:
             return None
         members = tuple(int(index) for index in np.flatnonzero(counts))
+        if find_cause(self.analysis, self.charges, self.peers, members, self.ledger.names).name == _SHARED:
+            return None
         if not self._takes_turns(own, led) or any(set(members) <= set(level.members) for level in levels):
             return None
         return self._in_turn(members)
@@ -319,4 +324,5 @@ class _Namer:
 
 def _nobody(straggler: Straggler) -> Straggler:
     hint: tuple[str, int | float | str, str] = ("possible causes", "garbage collection, contention for cores", "")
-    return replace(straggler, rank=None, role=None, host=None, evidence=(*straggler.evidence, hint))
+    evidence = (*straggler.evidence, hint) if straggler.cause == "host" else straggler.evidence
+    return replace(straggler, rank=None, role=None, host=None, evidence=evidence)

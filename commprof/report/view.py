@@ -21,6 +21,7 @@ from commprof.report.rows import call_rows, overall_row, rank_row
 from commprof.report.step_rows import per_step_rows
 from commprof.report.strategy_rows import strategy_row
 from commprof.report.waiting_rows import (
+    harmless_rows,
     imbalance_rows,
     matching_row,
     straggler_rows,
@@ -66,6 +67,7 @@ def build_report(analysis: Analysis, diagnosis: Diagnosis) -> dict[str, Any]:
         "matching": matching_row(analysis),
         "waits": wait_rows(analysis),
         "stragglers": straggler_rows(analysis),
+        "late_but_harmless": harmless_rows(analysis),
         "wait_chain": wait_chain_row(analysis),
         "strategy": strategy_row(analysis),
         "exposure": exposure_rows(analysis),

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from commprof.analysis.all_calls import NO_STEP
+from commprof.analysis.late_on_path import WHY_NOT
 from commprof.analysis.matching import Matching
 from commprof.analysis.model import Analysis
+from commprof.analysis.stragglers import Straggler
 from commprof.analysis.waiting import LAST_BY, UNKNOWN
 from commprof.trace.model import NO_ID
 from commprof.trace.operations import OPERATIONS
@@ -109,7 +112,12 @@ def wait_rows(analysis: Analysis) -> list[dict[str, Any]]:
     ]
 
 
-def straggler_rows(analysis: Analysis) -> list[dict[str, Any]]:
+def harmless_rows(analysis: Analysis) -> list[dict[str, Any]]:
+    """Late ranks without whom the run would not end earlier, and why they are not named."""
+    return [{**row, "why_not_named": WHY_NOT} for row in straggler_rows(analysis, analysis.harmless)]
+
+
+def straggler_rows(analysis: Analysis, rows: Sequence[Straggler] | None = None) -> list[dict[str, Any]]:
     """Who makes others wait, the most expensive first."""
     return [
         {
@@ -128,7 +136,7 @@ def straggler_rows(analysis: Analysis) -> list[dict[str, Any]]:
             "members": list(late.members),
             "steps": list(late.steps),
         }
-        for late in analysis.stragglers
+        for late in (analysis.stragglers if rows is None else rows)
     ]
 
 

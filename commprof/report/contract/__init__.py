@@ -29,6 +29,7 @@ from commprof.report.contract.judgement import (
     Bounds,
     Check,
     Finding,
+    Harmless,
     Straggler,
     Strategy,
     Verdict,
@@ -54,6 +55,7 @@ class Report(TypedDict):
     matching: Matching | None
     waits: list[Waits]
     stragglers: list[Straggler]
+    late_but_harmless: list[Harmless]
     wait_chain: WaitChain | None
     strategy: Strategy | None
     exposure: list[Exposure]

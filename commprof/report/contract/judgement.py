@@ -73,6 +73,12 @@ class Straggler(TypedDict):
     chain: list[int]
 
 
+class Harmless(Straggler):
+    """A rank that the others wait for, but without whom the run would not end earlier: it is not named as late."""
+
+    why_not_named: str
+
+
 class Reason(TypedDict):
     """What a late rank did before it came, as a share of how late it was."""
 
