@@ -68,6 +68,7 @@ One call over all ranks, and waiting:
     messages           how long messages take where no common clock tells
     odd_ranks          captures that are not like the others
     clocks             offsets between the ranks
+    clock_notes        what is said about them
     waiting            waiting and transfer of every call
     oneway             the same where not everybody waits for everybody
     fusedwait          the same inside fused kernels
