@@ -113,6 +113,7 @@ Late ranks:
     levels             hosts, stages and replicas that are late together
     stage_pace         stages that have more to do
     stragglers         who is late, how regularly, why
+    late_on_path       whether the run would end earlier without them
     wait_chain         the longest wait, back to its origin
     replay             a job with other durations
     what_if            the step without slow ranks
