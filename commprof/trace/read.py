@@ -19,7 +19,7 @@ from commprof.trace.source import Progress, open_source
 from commprof.trace.workers import workers_for
 
 _MANY_EVENTS = 100_000
-_PARTS_BETWEEN = 256
+_PARTS_BETWEEN = 48
 
 
 def read_rank(
