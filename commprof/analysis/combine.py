@@ -178,15 +178,16 @@ def _rank_notes(rank: RankAnalysis, notes: list[Note]) -> None:
     if file.rank_source == "distributedInfo" and rank_in_name(file.path) not in (None, file.rank):
         notes.append(Note("rank-conflict", f"{file.path}: the file says rank {file.rank}, its name another one."))
     if file.truncated:
-        notes.append(Note("truncated", f"{file.path}: the file is cut; truncated after {file.events} events."))
+        notes.append(Note("truncated", f"{file.path}: the file is cut; truncated after {_events(file.events)}."))
     for code, counts, text in (
-        ("repaired", file.repaired, "were repaired"),
-        ("skipped", file.skipped, "were left out"),
+        ("repaired", file.repaired, "repaired"),
+        ("skipped", file.skipped, "left out"),
     ):
         found = {kind: count for kind, count in sorted(counts.items()) if count}
         if found:
             listed = ", ".join(f"{count} {kind.replace('_', ' ')}" for kind, count in found.items())
-            notes.append(Note(code, f"{where}: {sum(found.values())} events {text} ({listed})."))
+            total = sum(found.values())
+            notes.append(Note(code, f"{where}: {_events(total)} {'was' if total == 1 else 'were'} {text} ({listed})."))
     device = rank.devices[0]
     whole = device.whole
     if whole.duration > _LONG_NS and whole.idle > _ALL_BUT * whole.duration:
@@ -226,6 +227,10 @@ def _rank_notes(rank: RankAnalysis, notes: list[Note]) -> None:
                 f"means are over {_steps(len(device.steps))} that have one.",
             )
         )
+
+
+def _events(count: int) -> str:
+    return "1 event" if count == 1 else f"{count} events"
 
 
 def _steps(count: int) -> str:

@@ -102,7 +102,12 @@ def _ranked(path: str, lines: list[tuple[int, list[str]]]) -> dict[int, str]:
         match = _RANKS.fullmatch(ranks)
         assert match is not None
         first, last = int(match[1]), int(match[2] or match[1])
-        if last < first or last >= _MOST_RANKS:
+        if last >= _MOST_RANKS:
+            raise InputRefused(
+                f"{path}: line {number}: {ranks} is no range of ranks: the last there can be is {_MOST_RANKS - 1:,}",
+                hint=_FORMS,
+            )
+        if last < first:
             raise InputRefused(f"{path}: line {number}: {ranks} is no range of ranks", hint=_FORMS)
         for rank in range(first, last + 1):
             if hosts.setdefault(rank, host) != host:
@@ -121,7 +126,7 @@ def _slotted(path: str, lines: list[tuple[int, list[str]]]) -> dict[int, str]:
             if option.startswith("slots"):
                 slots = int(match[1])
         if len(hosts) + slots > _MOST_RANKS:
-            raise InputRefused(f"{path}: line {number}: too many ranks", hint=_FORMS)
+            raise InputRefused(f"{path}: line {number}: more than {_MOST_RANKS:,} ranks in all", hint=_FORMS)
         for _ in range(slots):
             hosts[len(hosts)] = host
     return hosts

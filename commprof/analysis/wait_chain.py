@@ -12,6 +12,7 @@ import numpy as np
 
 from commprof.analysis.blame import CAUSE_OF, compute_excess
 from commprof.analysis.charges import Charges
+from commprof.analysis.core_noise import SLOW_CORE
 from commprof.analysis.lateness import INHERITED, REASONS
 from commprof.analysis.matching import NO_MATCH, Matching
 from commprof.analysis.model import Analysis
@@ -166,7 +167,10 @@ def _cause(analysis: Analysis, peers: Peers, way: _Way, entry: int, root: int, s
     excess = compute_excess(analysis, peers, root, [step])
     if excess is None:
         return "unknown"
-    return "slow-device" if excess.slower >= excess.more else "more-work"
+    if excess.slower < excess.more:
+        return "more-work"
+    # Cores that ranks share differ without any fault of theirs; one that differs by more is named, and stands above.
+    return "unknown" if analysis.ranks[root].on_cpu and excess.pace < SLOW_CORE else "slow-device"
 
 
 def _named(stragglers: list[Straggler], rank: int) -> Straggler | None:

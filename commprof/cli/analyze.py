@@ -150,8 +150,10 @@ def _write(
         write_html(view, html)
     if gone is not None:
         raise gone
-    if html is not None:
-        console.print(f"\nReport: {html}", markup=False, soft_wrap=True)
+    places = [("Report", html), ("Markdown", markdown), ("JSON", None if json == "-" else json)]
+    written = [f"{name}: {place}" for name, place in places if place is not None]
+    if written:
+        console.print("\n" + "\n".join(written), markup=False, soft_wrap=True)
 
 
 def _refuse_silence(analysis: Analysis) -> None:

@@ -18,7 +18,7 @@ from commprof.errors import CannotAnswer, InputRefused, NotATrace
 from commprof.trace.batch import Batch, clean_batch
 from commprof.trace.events import events_decoder
 from commprof.trace.repair import repair_object
-from commprof.trace.walker import Walk, another_writer, walk_events
+from commprof.trace.walker import Walk, walk_events
 
 if TYPE_CHECKING:
     from commprof.trace.ahead import Ahead
@@ -282,7 +282,10 @@ class Document:
             found = repair_object(b'{"":0' + tail)
             self.bad_metadata += not self.truncated
         if "traceEvents" in (found if found is not None else _keys_like_events(tail)):
-            raise another_writer(self.path)
+            raise InputRefused(
+                f"{self.path}: holds two lists of traceEvents, as two traces in one file do",
+                hint="give each trace a file of its own",
+            )
         found = found or {}
         found.pop("", None)
         self.metadata.update(found)

@@ -86,7 +86,7 @@ def comm_on_compute_stream(ground: Ground) -> Iterator[Case]:
             "Communication runs on the compute stream and cannot run beside its kernels",
             whole(ground, rows),
             (
-                "Call the collective with async_op=True and wait() where its result is needed, so that it gets a "
+                "Where the program calls it itself, use async_op=True and wait() where its result is needed: it gets a "
                 "stream of "
                 "its own (since PyTorch 2.8 a blocking collective runs on the current stream); buffers must then live "
                 "until wait().",
@@ -125,8 +125,9 @@ def blocking_wait(ground: Ground) -> Iterator[Case]:
         "The program waits on the CPU for its collectives instead of letting the device wait",
         claim,
         (
-            "Unset TORCH_NCCL_BLOCKING_WAIT, drop .wait() and torch.cuda.synchronize() after collectives: kernels "
-            "that need the result wait on the device anyway. Errors of a collective then show later.",
+            "Unset TORCH_NCCL_BLOCKING_WAIT and take torch.cuda.synchronize() out of the step; where the program calls "
+            "collectives itself, drop .wait() after them: kernels that need the result wait on the device anyway. "
+            "Errors of a collective then show later.",
         ),
         (
             Evidence("exposed meanwhile", int(ground.exposed.rest[rows].sum()) // len(ground.steps), "ns"),

@@ -22,8 +22,9 @@ _INSTEAD = {
     ("slow-link", None): _NETWORK,
     ("network-intermittent", None): _NETWORK,
     ("blocking-wait", "blocking-wait"): (
-        "Drop .wait() after collectives that nothing needs at once, or issue them with async_op=True: the CPU could "
-        "compute meanwhile."
+        "DDP and FSDP wait for their last gradients: more compute per step (larger micro-batches, memory) or fewer "
+        "bytes leave less to wait for. Where the program calls collectives itself, issue them with async_op=True and "
+        "wait() only where the result is needed."
     ),
     ("host-bound", None): (
         "Take Python work, garbage collection and logging out of the step; larger micro-batches (memory)."
@@ -39,4 +40,5 @@ def computes_on_cpu(analysis: Analysis) -> bool:
 def advised_for_cpu(case: Case) -> Case:
     """The same case with advice that fits a machine without devices."""
     text = _INSTEAD.get((case.id, case.cause)) or _INSTEAD.get((case.id, None))
-    return case if text is None else replace(case, advice=(text,))
+    title = case.title.replace("its device runs the same kernels slower", "its cores run the same operators slower")
+    return replace(case, title=title, advice=case.advice if text is None else (text,))
