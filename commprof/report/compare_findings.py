@@ -61,7 +61,7 @@ def _same_cause(row: Json) -> Hashable:
 
 
 def _same_id(row: Json) -> Hashable:
-    return row["id"]
+    return (row["id"],)
 
 
 def _ranks(row: Json) -> tuple[int, ...]:
