@@ -53,11 +53,10 @@ def _measured(ground: Ground) -> Iterator[_Measured]:
     for (group, operation), entry in sorted(analysis.bandwidth.items()):
         if entry.ceiling is None:
             continue
-        if entry.undisturbed:
-            moved = np.asarray(entry.fit.moved, np.float64)
-            yield _Measured(
-                group, (operation,), entry, moved / entry.factor, moved, np.asarray(entry.fit.ns, float), limit
-            )
+        fit = entry.claimable
+        if fit is not None:
+            moved = np.asarray(fit.moved, np.float64)
+            yield _Measured(group, (operation,), entry, moved / entry.factor, moved, np.asarray(fit.ns, float), limit)
         elif operation in P2P and group in messages:
             sizes, ns = messages.pop(group)
             yield _Measured(group, P2P, entry, sizes.astype(float), sizes.astype(float), ns.astype(float), limit)
