@@ -5,6 +5,7 @@ The modules in the order in which data flows through them. A test holds this lis
 From files to one result:
 
     run                paths to an ``Analysis``: every rank is read and reduced on its own, several at once
+    cluster            ranks read by the workers of a Dask scheduler
     captures           two files for one rank: how to choose
     selection          which steps are asked for
     needs              what reading keeps of the CPU side

@@ -9,6 +9,7 @@ from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, replace
 
 from commprof.analysis.across import AnalysisOptions, across
+from commprof.analysis.cluster import on_cluster
 from commprof.analysis.combine import combine
 from commprof.analysis.model import Analysis, Note, RankAnalysis
 from commprof.analysis.needs import NEEDED
@@ -54,13 +55,15 @@ def analyze(
     tolerant: bool = False,
     hosts: str | None = None,
     hardware: str | None = None,
+    scheduler: str | None = None,
 ) -> Analysis:
     """Read and measure one trace file, a capture folder, a glob, a URL, or several of them.
 
     ``jobs`` is the number of worker processes (default: as many as cores, if the files are large enough to pay for
     them); the result does not depend on it. ``progress`` is told of every compressed byte read, ``on_total`` of how
     many there are. ``hosts`` is a file with the host of every rank (:mod:`commprof.analysis.hosts`), ``hardware`` a
-    machine by name, a file that describes it, or a rate in GB/s (:mod:`commprof.analysis.hardware`). Raises errors of
+    machine by name, a file that describes it, or a rate in GB/s (:mod:`commprof.analysis.hardware`). ``scheduler`` is
+    the address of a Dask scheduler whose workers read the ranks (:mod:`commprof.analysis.cluster`). Raises errors of
     :mod:`commprof.errors`.
     """
     given = [os.fspath(paths)] if isinstance(paths, (str, os.PathLike)) else [os.fspath(path) for path in paths]
@@ -82,7 +85,7 @@ def analyze(
             selection,
             candidate in first,
             tolerant,
-            helpers=len(candidates) == 1 and jobs != 1,
+            helpers=len(candidates) == 1 and jobs != 1 and scheduler is None,
         )
         for candidate in candidates
     ]
@@ -90,7 +93,7 @@ def analyze(
     ignored: list[tuple[str, str]] = []
     errors: list[CommprofError] = []
     manifests = []
-    for job, outcome in zip(work, _outcomes(work, jobs, progress), strict=True):
+    for job, outcome in zip(work, _outcomes(work, jobs, progress, scheduler), strict=True):
         if isinstance(outcome, RankAnalysis):
             outcome.file.path = job.candidate.display
             ranks.append(outcome)
@@ -174,7 +177,15 @@ def _reason(error: CommprofError, job: Job) -> str:
     return error.message.removeprefix(f"{job.candidate.path}: ")
 
 
-def _outcomes(work: list[Job], jobs: int | None, progress: Progress | None) -> Iterator[RankAnalysis | CommprofError]:
+def _outcomes(
+    work: list[Job], jobs: int | None, progress: Progress | None, scheduler: str | None
+) -> Iterator[RankAnalysis | CommprofError]:
+    if scheduler is not None:
+        for job, outcome in zip(work, on_cluster(_run, work, scheduler), strict=True):
+            if progress is not None:
+                progress(job.candidate.size)
+            yield outcome
+        return
     size = sum(job.candidate.size for job in work)
     workers = min(jobs or os.cpu_count() or 1, len(work))
     if workers < 2 or (jobs is None and size < _POOL_PAYS_BYTES):

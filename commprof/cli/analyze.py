@@ -35,6 +35,7 @@ def analyze(
     hosts: options.Hosts = None,
     hta: Annotated[bool, typer.Option("--hta", help="Add what HTA says, as an appendix (extra hta).")] = False,
     jobs: options.Jobs = None,
+    scheduler: options.Scheduler = None,
     debug: options.Debug = False,
 ) -> int:
     """Measure where the time of each training step goes and say whether communication is the bottleneck.
@@ -55,6 +56,7 @@ def analyze(
         comm_patterns=[*load_settings().comm_patterns, *(comm_pattern or [])],
         only=only,
         jobs=jobs,
+        scheduler=scheduler,
         hardware=hardware,
         hosts=hosts,
         hta=hta,
@@ -74,6 +76,7 @@ def report_on(
     comm_patterns: list[str] | None = None,
     only: str | None = None,
     jobs: int | None = None,
+    scheduler: str | None = None,
     hardware: str | None = None,
     hosts: str | None = None,
     limits: Sequence[Limit] = (),
@@ -86,7 +89,8 @@ def report_on(
     """
     from commprof.trace.workers import begin_early
 
-    begin_early(paths, jobs)
+    if scheduler is None:
+        begin_early(paths, jobs)
     from commprof.analysis.run import analyze as measure
     from commprof.diagnosis.diagnose import diagnose
     from commprof.report.limits import check_rows
@@ -98,7 +102,7 @@ def report_on(
     with _progress() as (on_total, on_bytes):
         analysis = measure(
             paths, comm_patterns=comm_patterns or [], steps=steps, only=only, jobs=jobs,
-            progress=on_bytes, on_total=on_total, hosts=hosts, hardware=hardware,
+            progress=on_bytes, on_total=on_total, hosts=hosts, hardware=hardware, scheduler=scheduler,
         )  # fmt: skip
     for warning in analysis.warnings:
         print(f"commprof: warning: {warning}", file=sys.stderr)

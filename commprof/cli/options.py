@@ -36,6 +36,10 @@ Hosts = Annotated[
     str | None, typer.Option("--hosts", help="File with the host of every rank: 'RANK HOST', or a hostfile.")
 ]
 Jobs = Annotated[int | None, typer.Option("--jobs", "-j", min=1, help="Worker processes [cores].")]
+Scheduler = Annotated[
+    str | None,
+    typer.Option("--scheduler", help="Read ranks on a Dask cluster: tcp://HOST:PORT (extra dask).", metavar="ADDRESS"),
+]
 Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
 
 

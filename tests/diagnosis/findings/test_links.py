@@ -73,7 +73,7 @@ def test_where_groups_are_assumed_no_network_is_accused(judge: Callable[..., Jud
 
 
 def sharded(rank: int, *, alone: int, beside: int) -> Trace:
-    """Four steps, each with four gathers of 100 MB among two ranks: one that nothing is beside, three behind compute."""
+    """Four steps, each with four gathers of 100 MB among two ranks: one alone, three behind compute."""
     trace = Trace(rank=rank)
     for step in range(4):
         at = begin = 40_000 * step
@@ -89,12 +89,15 @@ def sharded(rank: int, *, alone: int, beside: int) -> Trace:
 
 
 @pytest.mark.parametrize(
-    ("alone", "beside", "found"), [(3_000, 3_000, True), (1_000, 5_000, False)], ids=["slow link", "slow beside compute"]
+    ("alone", "beside", "found"),
+    [(3_000, 3_000, True), (1_000, 5_000, False)],
+    ids=["slow link", "slow beside compute"],
 )  # fmt: skip
 def test_few_calls_that_nothing_is_beside_speak_for_their_link(
     judge: Callable[..., Judged], alone: int, beside: int, found: bool
 ) -> None:
-    # 50 MB on the bus: at 60 GB/s 0.83 ms. Alone in 3 ms that is 28 % of it, in 1 ms 83 %; what compute slows is no link.
+    # 50 MB on the bus: at 60 GB/s 0.83 ms. Alone in 3 ms that is 28 % of it, in 1 ms 83 %;
+    # what compute slows is no link.
     judged = judge(*(sharded(rank, alone=alone, beside=beside) for rank in (0, 1)), options=("--hardware", "60"))
 
     assert ("low-bandwidth" in judged.by_id) is found
