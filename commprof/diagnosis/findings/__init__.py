@@ -47,7 +47,7 @@ from commprof.diagnosis.findings.sharded import (
     serialised_communicator,
 )  # fmt: skip
 from commprof.diagnosis.findings.sizes import bucket_too_large, buckets_too_small, tiny_messages
-from commprof.diagnosis.findings.straggler import straggler
+from commprof.diagnosis.findings.straggler import late_input, straggler
 from commprof.diagnosis.findings.tensor import tp_across_hosts, tp_structural
 from commprof.diagnosis.ground import Ground
 
@@ -55,6 +55,7 @@ Rule = Callable[[Ground], Iterator[Case]]
 
 RULES: tuple[Rule, ...] = (
     profiler_start,
+    late_input,
     input_bound,
     straggler,
     network_intermittent,

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
+from commprof.analysis.purposes import GRADIENTS, PARAMETERS
 from commprof.diagnosis.findings.case import Case, Claim, delayed, hideable, idle_of, ranks_of, steps_of
 from commprof.diagnosis.findings.reductions import (
     NOT_OVERLAP,
@@ -86,7 +87,7 @@ def buckets_too_small(ground: Ground) -> Iterator[Case]:
     if fewer is not None:
         saved = np.maximum(saved, _of_tail(ground, rows, fewer.gain))
         needed, told = (needed if small else fewer.layout.buckets), (fewer.told,)
-    calls = [step.calls for step in found]
+    calls = [_of_buckets(step, reductions.calls) for step, reductions in zip(ground.steps, found, strict=True)]
     removable = 1 - needed / count if small else 0.0
     yield from _small(ground, rows, calls, (latency, saved, removable), "buckets-too-small",
         f"Gradient buckets are too small: {count:.0f} reductions where {needed} would do",
@@ -143,6 +144,13 @@ def _in_step(step: ReferenceStep, calls: Int64Array) -> Int64Array:
     windows = [number for number, name in enumerate(shares.step_names) if name in step.unit.names]
     mine: Int64Array = calls[np.isin(shares.step[calls], windows)]
     return mine
+
+
+def _of_buckets(step: ReferenceStep, reductions: Int64Array) -> Int64Array:
+    """All calls of a step that come once per bucket of these: in every micro-batch, and to gather the parameters."""
+    calls, purpose = step.rank.calls, step.rank.places.purpose
+    alike = np.isin(purpose, (GRADIENTS, PARAMETERS)) & np.isin(calls.group, calls.group[reductions])
+    return _in_step(step, np.union1d(np.flatnonzero(alike), reductions))
 
 
 def _in_units(ground: Ground, rows: Mask) -> bool:

@@ -55,7 +55,20 @@ _OWN = {"host": ("launch", "pause"), "input": ("input",)}
 """Idle time of a late rank itself, by what makes it late."""
 
 
+def late_input(ground: Ground) -> Iterator[Case]:
+    """Ranks that are late because of their input: what the others wait for is theirs, on whatever rank it shows, and
+    only what is left is the input of all. In a pipeline a stage that waits for its input is part of the bubble."""
+    if ground.analysis.pipeline is None:
+        yield from (case for case in _late(ground) if case.cause == "input")
+
+
 def straggler(ground: Ground) -> Iterator[Case]:
+    """Ranks, hosts or stages that are named as late for any other reason."""
+    alone = ground.analysis.pipeline is None
+    yield from (case for case in _late(ground) if not (alone and case.cause == "input"))
+
+
+def _late(ground: Ground) -> Iterator[Case]:
     """Exposed waiting for ranks, hosts or stages that are named as late; the largest charge first."""
     rows = sorted(ground.analysis.stragglers, key=lambda row: -row.charged_per_step)
     if not rows:

@@ -72,5 +72,6 @@ def check_accounting(report: dict[str, Any]) -> None:
     host = {"host-bound", "input-bound", "device-synchronisation", "allocator-retries", "pipeline-bubble"}
     host |= {"copy-bound", "bucket-copies"}
     communication = [row for row in rows if row["id"] not in host | {"blocking-wait", "fsdp-rate-limiter"}]
-    communication = [row for row in communication if row["cause"] != "host-bound"]
+    # A late rank that loses the most itself is idle while its input or its CPU makes it late: no communication.
+    communication = [row for row in communication if row["cause"] not in ("host-bound", "input", "host")]
     assert sum(row["recoverable_ns"] or 0 for row in communication) * steps <= exposed + len(rows) * steps

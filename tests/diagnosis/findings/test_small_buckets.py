@@ -73,6 +73,23 @@ def test_one_bucket_for_every_tensor_is_too_small_where_fewer_would_leave_less(t
     assert "buckets-too-small" not in without
 
 
+@pytest.mark.parametrize(
+    "more",
+    [{"name": "zero2", "strategy": "zero2"}, {"name": "ddp-sync-always", "accumulate": False}],
+    ids=["gathered again", "reduced in every micro-batch"],
+)
+def test_every_call_that_comes_once_per_bucket_need_not_be_launched(more: dict[str, object], tmp_path: Path) -> None:
+    # A slow CPU, two micro-batches: a bucket costs the launch of a second reduction, or of a gather, as well.
+    job = {"inner": 2, "microbatches": 2, "hidden": 256, "sequence": 128, "launch_ns": 12_000, "comm_launch_ns": 50_000}
+    whole = replicas(**(job | more), faults=(Fault("tiny-buckets", None, 8_192),))
+    usual = whole.without("tiny-buckets")
+    gain = (step_ns(simulate(make_plan(whole, 3))) or 0) - (step_ns(simulate(make_plan(usual, 3))) or 0)
+
+    found = {finding.id: finding for finding in diagnosed(whole, tmp_path).findings}
+
+    assert 0.9 * gain <= (found["buckets-too-small"].recoverable_ns or 0) <= 1.3 * gain
+
+
 def test_units_of_sharded_parameters_are_no_buckets(tmp_path: Path) -> None:
     # Eight layers are scattered one by one, and reduced over replicas: sixteen reductions that no bucket size decides.
     hybrid = replicas(
