@@ -127,23 +127,19 @@ def _write(
     view: dict[str, Any], machine: dict[str, Any], html: Path | None, json: str | None, markdown: Path | None
 ) -> None:
     """Print the summary and write what was asked for; ``machine`` is the report that goes into the JSON."""
-    from commprof.cli.output import Output as _Output
+    from commprof.cli.output import Output
+    from commprof.cli.streams import print_out
     from commprof.report.terminal import print_summary
     from commprof.report.write import json_text, write_bytes
 
     # With the JSON on standard output, people read standard error.
-    console = _Output(stderr=json == "-", highlight=False, soft_wrap=False)
+    console = Output(stderr=json == "-", highlight=False, soft_wrap=False)
     console.width = max(console.width, _NARROWEST)
-    gone = None
-    try:
-        print_summary(view, console)
-        if json == "-":
-            sys.stdout.write(json_text(machine).decode())
-    except BrokenPipeError as error:
-        # Whoever read along has seen enough; the files are wanted all the same.
-        gone = error
-    if json not in (None, "-"):
-        write_bytes(json_text(machine), str(json))
+    print_summary(view, console)
+    if json == "-":
+        print_out(json_text(machine).decode())
+    elif json is not None:
+        write_bytes(json_text(machine), json)
     if markdown is not None:
         from commprof.report.markdown import render_markdown
 
@@ -152,8 +148,6 @@ def _write(
         from commprof.report.html import write_html
 
         write_html(view, html)
-    if gone is not None:
-        raise gone
     places = [("Report", html), ("Markdown", markdown), ("JSON", None if json == "-" else json)]
     written = [f"{name}: {place}" for name, place in places if place is not None]
     if written:

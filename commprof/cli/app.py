@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import os
 import sys
 import traceback
 from collections.abc import Sequence
@@ -19,6 +18,7 @@ from commprof.cli.demo import demo
 from commprof.cli.doctor import doctor
 from commprof.cli.run import run as run_command
 from commprof.cli.schema import schema
+from commprof.cli.streams import discard, print_error, print_out
 from commprof.cli.synth import synth
 from commprof.errors import CommprofError
 from commprof.version import __version__
@@ -26,7 +26,7 @@ from commprof.version import __version__
 app = typer.Typer(
     name="commprof",
     help="Is communication the bottleneck of your distributed PyTorch training, where, and how much would you gain?",
-    no_args_is_help=True,
+    invoke_without_command=True,
     add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
@@ -48,17 +48,19 @@ _BROKE = 4
 
 def _version(wanted: bool) -> None:
     if wanted:
-        typer.echo(f"commprof {__version__}")
+        print_out(f"commprof {__version__}\n")
         raise typer.Exit
 
 
 @app.callback()
 def _root(
+    context: typer.Context,
     version: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
     ] = False,
 ) -> None:
-    pass
+    if context.invoked_subcommand is None:
+        print_out(context.get_help() + "\n")
 
 
 @cache
@@ -80,9 +82,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         return error.exit_code
     except KeyboardInterrupt:
         return _INTERRUPTED
-    except BrokenPipeError:
-        # Nobody reads any more. What is still buffered must not fail again when the interpreter closes.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except SystemExit as ended:
+        # Typer's answer to a reader of its help who went away.
+        if not isinstance(ended.__context__, BrokenPipeError):
+            raise
+        discard(sys.__stdout__ or sys.stdout)
         return 0
     except OSError as error:
         if debug:
@@ -119,7 +123,7 @@ def _usage(error: Exception) -> int | None:
 
 
 def _line(text: str) -> None:
-    print("commprof: " + " ".join(text.split()), file=sys.stderr)
+    print_error("commprof: " + " ".join(text.split()))
 
 
 def run() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -98,6 +97,7 @@ def wanted_limits(named: dict[str, str], texts: list[str], settings: Settings) -
 
 def _outcome(report: dict[str, Any], github: bool) -> int:
     """Exit code 1 where a limit is exceeded, else 0; raises ``CannotAnswer`` where the trace cannot tell."""
+    from commprof.cli.streams import print_error
     from commprof.report.limits import check_line
     from commprof.report.summary import of_what
 
@@ -105,14 +105,14 @@ def _outcome(report: dict[str, Any], github: bool) -> int:
     failed = [check_line(row, of_what(report)) for row in rows if row["ok"] is False]
     unanswered = [check_line(row, of_what(report)) for row in rows if row["ok"] is None]
     for line in failed:
-        print(f"commprof: {line}", file=sys.stderr)
+        print_error(f"commprof: {line}")
     if github:
         for kind, lines in (("error", failed), ("warning", unanswered)):
             for line in lines:
-                print(f"::{kind} title=commprof check::{_escaped(line)}", file=sys.stderr)
+                print_error(f"::{kind} title=commprof check::{_escaped(line)}")
     if failed:
         for line in unanswered:
-            print(f"commprof: {line}", file=sys.stderr)
+            print_error(f"commprof: {line}")
         return 1
     if unanswered:
         raise CannotAnswer(f"{report['input']['path']}: {'; '.join(unanswered)}", hint=_why(report))

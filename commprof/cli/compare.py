@@ -42,6 +42,7 @@ def compare(
     Example: commprof compare runs/before runs/after --max-slowdown 5%
     """
     from commprof.cli.analyze import report_name
+    from commprof.cli.streams import print_error, print_out
     from commprof.report.compare_view import compare as compared
     from commprof.report.compare_view import compared_paths
     from commprof.report.limits import named_limit
@@ -62,7 +63,7 @@ def compare(
         comparison["checks"] = [_gate(comparison, gate)]
     _show(comparison, to_errors=json == "-")
     if json == "-":
-        sys.stdout.write(json_text(comparison).decode())
+        print_out(json_text(comparison).decode())
     elif json is not None:
         write_bytes(json_text(comparison), json)
     if usual is not None:
@@ -71,7 +72,8 @@ def compare(
         from commprof.report.compare_html import write_comparison
 
         write_comparison(comparison, html)
-        print(f"\nReport: {html}", file=sys.stderr if json == "-" else sys.stdout)
+        line = f"\nReport: {html}"
+        print_error(line) if json == "-" else print_out(line + "\n")
     if usual is not None and html != usual:
         print(f"commprof: {usual} compares other runs and stays as it is", file=sys.stderr)
     if not comparison["comparable"]:
@@ -137,12 +139,13 @@ def _show(comparison: dict[str, Any], *, to_errors: bool) -> None:
 
 
 def _outcome(comparison: dict[str, Any]) -> int:
+    from commprof.cli.streams import print_error
     from commprof.units import format_share
 
     for row in comparison["checks"]:
         if row["ok"] is False:
             slower, allowed = format_share(row["value"]), format_share(row["threshold"])
-            print(f"commprof: max-slowdown: {slower} of the base step is above the limit of {allowed}", file=sys.stderr)
+            print_error(f"commprof: max-slowdown: {slower} of the base step is above the limit of {allowed}")
             return 1
         if row["ok"] is None:
             raise CannotAnswer("max-slowdown: the length of a step is not known")

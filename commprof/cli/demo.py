@@ -48,12 +48,13 @@ def demo(
             "commprof demo trains with PyTorch, which is not installed", hint='pip install "commprof[torch]"'
         )
     from commprof.capture.jobs.strategies import strategies
+    from commprof.cli.streams import print_out
 
     job = strategies()[strategy]
     number = job.usual if ranks is None else ranks
     job.check(strategy, number)
     folder = _fresh_folder(out, "demo" if strategy == "ddp" else f"demo-{strategy}")
-    print(f"Training a small transformer on {number} processes: {job.title}", flush=True)
+    print_out(f"Training a small transformer on {number} processes: {job.title}\n")
     _train(folder, job, number)
     return _report(folder)
 
@@ -82,9 +83,10 @@ def _train(folder: Path, job: Strategy, ranks: int) -> None:
 def _report(folder: Path) -> int:
     """Analyse as ``commprof analyze`` does, and close with the verdict in one sentence."""
     from commprof.cli.analyze import report_on
+    from commprof.cli.streams import print_out
 
     report = report_on([str(folder)])
-    print(report["verdict"]["summary"])
+    print_out(report["verdict"]["summary"] + "\n")
     return 0
 
 

@@ -50,14 +50,14 @@ def _examine(paths: list[str], only: str | None) -> Examination:
 
 
 def _write(view: dict[str, Any], json: str | None) -> None:
-    from rich.console import Console
-
+    from commprof.cli.output import Output
+    from commprof.cli.streams import print_out
     from commprof.report.doctor_view import print_doctor
     from commprof.report.write import json_text, write_bytes
 
     # With the JSON on standard output, people read standard error.
-    print_doctor(view, Console(stderr=json == "-", highlight=False))
+    print_doctor(view, Output(stderr=json == "-", highlight=False))
     if json == "-":
-        sys.stdout.write(json_text(view).decode())
+        print_out(json_text(view).decode())
     elif json is not None:
         write_bytes(json_text(view), json)

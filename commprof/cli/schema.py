@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import sys
-
 
 def schema() -> None:
     """Print the JSON Schema of the report that analyze and check write with --json.
 
     Example: commprof schema > report.schema.json
     """
+    from commprof.cli.streams import print_out
     from commprof.report.contract import json_schema
     from commprof.report.view import SCHEMA
     from commprof.report.write import json_text
 
-    sys.stdout.write(json_text(json_schema(SCHEMA)).decode())
+    print_out(json_text(json_schema(SCHEMA)).decode())

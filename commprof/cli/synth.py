@@ -44,6 +44,7 @@ def synth(
     """
     from dataclasses import replace
 
+    from commprof.cli.streams import print_out
     from commprof.errors import UsageError
     from commprof.synth import PRESETS, parse_fault, preset, read_scenario, write_run
     from commprof.units import format_bytes
@@ -51,7 +52,7 @@ def synth(
     if scenario == "list":
         for name, known in PRESETS.items():
             faults_in = "".join(f", {fault.kind}" for fault in known.faults)
-            typer.echo(f"{name:16} {'+'.join(known.parts())} on {known.ranks} ranks{faults_in}")
+            print_out(f"{name:16} {'+'.join(known.parts())} on {known.ranks} ranks{faults_in}\n")
         return
     if output is None:
         raise UsageError("no folder for the run", hint="give one with -o")
@@ -69,7 +70,7 @@ def synth(
     with _progress() as told:
         written = write_run(chosen, output, seed=seed, calls=calls, jobs=jobs, progress=told)
     size = format_bytes(written.bytes_written)
-    typer.echo(f"{len(written.traces)} traces ({size}) and truth.json in {written.folder}")
+    print_out(f"{len(written.traces)} traces ({size}) and truth.json in {written.folder}\n")
 
 
 @contextmanager
