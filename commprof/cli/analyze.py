@@ -93,11 +93,13 @@ def report_on(
         begin_early(paths, jobs)
     from commprof.analysis.run import analyze as measure
     from commprof.diagnosis.diagnose import diagnose
+    from commprof.report.kept import refuse_kept
     from commprof.report.limits import check_rows
     from commprof.report.view import build_view
     from commprof.report.write import free_place, refuse_clashes
 
     usual = None if no_html or html is not None else Path("reports") / f"{report_name(paths)}.html"
+    refuse_kept(paths)
     refuse_clashes([html or usual, None if json == "-" else json, markdown], paths)
     with _progress() as (on_total, on_bytes):
         analysis = measure(

@@ -9,10 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from commprof.cli import options
-from commprof.errors import CannotAnswer, InputRefused, UsageError
-
-_HEAD_BYTES = 512
-_KIND = b'"schema": "commprof.report/'
+from commprof.errors import CannotAnswer, UsageError
 
 
 def compare(
@@ -92,36 +89,16 @@ def _report(path: str, patterns: list[str], only: str | None, jobs: int | None) 
     """The report of a run, or the one that an earlier ``--json`` wrote."""
     from commprof.analysis.run import analyze
     from commprof.diagnosis.diagnose import diagnose
+    from commprof.report.kept import kept_report
     from commprof.report.view import build_report
 
-    kept = _kept_report(path)
+    kept = kept_report(path)
     if kept is not None:
         return kept
     analysis = analyze(path, comm_patterns=patterns, only=only, jobs=jobs)
     for warning in analysis.warnings:
         print(f"commprof: warning: {warning}", file=sys.stderr)
     return build_report(analysis, diagnose(analysis))
-
-
-def _kept_report(path: str) -> dict[str, Any] | None:
-    """A JSON report; ``None`` for any other input."""
-    import msgspec
-
-    from commprof.report.view import SCHEMA
-
-    place = Path(path)
-    if not path.endswith(".json") or not place.is_file():
-        return None
-    try:
-        with place.open("rb") as stream:
-            if _KIND not in stream.read(_HEAD_BYTES):
-                return None
-        report = msgspec.json.decode(place.read_bytes())
-    except (OSError, msgspec.DecodeError) as error:
-        raise InputRefused(f"{path}: not a report: {error}") from None
-    if not isinstance(report, dict) or report.get("schema") != SCHEMA or "per_step" not in report:
-        raise InputRefused(f"{path}: a report of another version of commprof", hint="analyse its traces again")
-    return report
 
 
 def _gate(comparison: dict[str, Any], threshold: float) -> dict[str, Any]:

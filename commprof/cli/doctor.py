@@ -27,7 +27,11 @@ def doctor(
     """
     from commprof.diagnosis.doctor import judge
     from commprof.report.doctor_view import build_doctor_view
+    from commprof.report.kept import refuse_kept
+    from commprof.report.write import refuse_clashes
 
+    refuse_kept(paths)
+    refuse_clashes([None if json == "-" else json], paths)
     found = _examine(paths, only)
     fitness = judge(found)
     _write(build_doctor_view(found, fitness), json)

@@ -79,9 +79,14 @@ def _subject(page: Path) -> str | None:
 
 
 def refuse_clashes(outputs: Sequence[str | os.PathLike[str] | None], inputs: Sequence[str]) -> None:
-    """Raise :class:`UsageError` where an output would replace an input or another output."""
+    """Raise :class:`UsageError` where an output would replace an input or another output, or cannot be a file."""
     places = [os.path.realpath(path) for path in outputs if path is not None]
     for path in places:
+        if os.path.isdir(path):
+            raise UsageError(f"{path}: is a folder", hint="give a file in it")
+        above = next(folder for folder in Path(path).parents if folder.exists())
+        if not above.is_dir():
+            raise UsageError(f"{path}: {above} is a file, not a folder", hint="write the report elsewhere")
         if places.count(path) > 1 and os.path.isfile(path) | (not os.path.exists(path)):
             raise UsageError(f"{path}: two reports would be written there", hint="give each a name of its own")
         if path in {os.path.realpath(given) for given in inputs if "://" not in given}:

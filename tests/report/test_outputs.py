@@ -66,6 +66,22 @@ def test_two_reports_in_one_place_are_refused(trace: Path, tmp_path: Path) -> No
     assert not (tmp_path / "r").exists()
 
 
+@pytest.mark.parametrize(
+    ("verb", "option"),
+    [("analyze", "-o"), ("analyze", "--json"), ("analyze", "--markdown"), ("compare", "-o"), ("doctor", "--json")],
+)
+def test_a_place_that_cannot_be_a_file_is_refused_before_reading(verb: str, option: str, tmp_path: Path) -> None:
+    # The trace does not exist: had it been read first, the message would be about it.
+    (tmp_path / "file").write_text("", encoding="utf-8")
+    inputs = ["no.json"] * (2 if verb == "compare" else 1)
+
+    folder, below = (call(verb, *inputs, option, place) for place in (tmp_path, tmp_path / "file" / "x" / "y"))
+
+    assert (folder[0], below[0]) == (2, 2)
+    assert folder[2] == f"commprof: {tmp_path}: is a folder (give a file in it)\n"
+    assert f"{tmp_path / 'file'} is a file, not a folder" in below[2]
+
+
 def test_a_reader_that_goes_away_is_no_error(trace: Path) -> None:
     run = subprocess.Popen(
         [sys.executable, "-m", "commprof", "analyze", str(trace), "--no-html"],
