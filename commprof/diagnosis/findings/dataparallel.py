@@ -164,7 +164,7 @@ def ddp_tail_bucket(ground: Ground) -> Iterator[Case]:
         if min(tails, default=1) > 1
         else f"The last gradient bucket{number} is reduced after the backward pass has ended",
         whole(ground, rows),
-        _AGAINST_SHARDED_TAIL if _is_sharded(ground) else _against_tail(min(tails, default=1) > 1, told),
+        _against_tail(min(tails, default=1) > 1, told),
         (
             *((Evidence("number of the last bucket", numbers[0], ""),) if numbers else ()),
             *((Evidence("bytes of the last bucket", max(sizes), "bytes"),) if sizes and max(sizes) >= 0 else ()),
@@ -174,19 +174,6 @@ def ddp_tail_bucket(ground: Ground) -> Iterator[Case]:
         cause="tail", ranks=ranks_of(ground, rows), steps=steps_of(ground, rows),
         group_id=ground.one_group(rows), calls=ground.calls_in(rows), structural=True,
     )  # fmt: skip
-
-
-_AGAINST_SHARDED_TAIL = (
-    "Make the last unit smaller: fully_shard (or the wrapping policy) on each of the first blocks of the model, whose "
-    "gradients are ready last (more messages).",
-    "Send fewer bytes: reduce in bf16, MixedPrecisionPolicy(reduce_dtype=torch.bfloat16) (accuracy).",
-)
-
-
-def _is_sharded(ground: Ground) -> bool:
-    """Whether gradients are reduced by unit of a sharded model: it has no buckets with a cap."""
-    strategy = ground.analysis.strategy
-    return strategy is not None and any(part.name in ("fsdp", "hsdp", "zero3") for part in strategy.parts)
 
 
 def _against_tail(several: bool, told: tuple[str, ...]) -> tuple[str, ...]:

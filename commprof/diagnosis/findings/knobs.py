@@ -34,8 +34,8 @@ def shards(analysis: Analysis) -> bool:
 
 
 def advised_for_shards(case: Case) -> Case:
-    """The same case in the words, and with the knobs, of sharded parameters."""
+    """The same case in the words, and with the knobs, of sharded parameters; without a cause there is no knob yet."""
     advice = _SHARDED.get(case.id)
-    if advice is None:
+    if advice is None or case.cause == "unknown":
         return case
     return replace(case, advice=advice, title=case.title.replace("gradient bucket", "gradient reduction"))
