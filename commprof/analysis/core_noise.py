@@ -18,6 +18,7 @@ from commprof.analysis.blame import compute_excess
 from commprof.analysis.lateness import Float64Array
 from commprof.analysis.model import Analysis, Note
 from commprof.analysis.peers import Peers
+from commprof.units import format_share
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +93,8 @@ def _tell(analysis: Analysis, dropped: Float64Array, length: Float64Array) -> No
     analysis.notes.append(
         Note(
             "core-noise",
-            f"rank {analysis.ranks[worst].rank} makes the others wait for {share[worst]:.1%} of the step, which is "
-            "no more than equal ranks on CPU cores differ by without a fault: it is not counted as late for that.",
+            f"rank {analysis.ranks[worst].rank} makes the others wait for {format_share(share[worst])} of the step, "
+            "which is no more than equal ranks on CPU cores differ by without a fault: it is not counted as late for "
+            "that.",
         )
     )

@@ -13,7 +13,7 @@ from commprof.trace.gloo import gloo_rows
 from commprof.trace.kernel_rules import LIMITS
 from commprof.trace.links import NONE
 from commprof.trace.model import Calls, RankTrace
-from commprof.units import format_ns
+from commprof.units import format_ns, format_share
 
 _UNCLASSIFIED_SHARE = 0.05
 """Names that no rule knows are listed above this share of device time: there they could turn a verdict."""
@@ -103,8 +103,8 @@ def coverage_notes(analysis: Analysis) -> list[Note]:
     unknown = [
         Note(
             "unclassified-kernels",
-            f"{entry['name'][:100]}: no rule knows this kernel ({entry['share']:.1%} of kernel time); it counts as "
-            "compute. If it communicates, name it with --comm-pattern.",
+            f"{entry['name'][:100]}: no rule knows this kernel ({format_share(entry['share'])} of kernel time); it "
+            "counts as compute. If it communicates, name it with --comm-pattern.",
         )
         for entry in large
     ]

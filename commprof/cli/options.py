@@ -2,12 +2,26 @@
 
 from __future__ import annotations
 
+import re
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from commprof.errors import UsageError
+
+
+def _refuse_all_kernels(patterns: list[str] | None) -> list[str] | None:
+    """Refuse a pattern that finds the empty name, and so every kernel: all compute would count as communication."""
+    for pattern in patterns or ():
+        # One that is no regular expression is refused where it is used.
+        with suppress(re.error):
+            if re.search(pattern, "") is not None:
+                hint = "give a part of the names of kernels that communicate"
+                raise UsageError(f"--comm-pattern {pattern!r}: matches every kernel", hint=hint)
+    return patterns
+
 
 Paths = Annotated[
     list[str], typer.Argument(help="Trace file, capture folder, glob, several files, or a URL.", metavar="PATH...")
@@ -25,7 +39,11 @@ NoCalls = Annotated[bool, typer.Option("--no-calls", help="Leave single calls ou
 Steps = Annotated[str | None, typer.Option("--steps", help="Only these steps, such as 4-6 or 4,9.")]
 CommPattern = Annotated[
     list[str] | None,
-    typer.Option("--comm-pattern", help="Regular expression of kernels that communicate; may be repeated."),
+    typer.Option(
+        "--comm-pattern",
+        help="Regular expression of kernels that communicate; may be repeated.",
+        callback=_refuse_all_kernels,
+    ),
 ]
 Only = Annotated[str | None, typer.Option("--only", help="Only files that match this glob: one capture of several.")]
 Hardware = Annotated[

@@ -69,8 +69,8 @@ def synth(
         jobs = (os.cpu_count() or 1) if chosen.ranks >= _MANY_RANKS else 1
     with _progress() as told:
         written = write_run(chosen, output, seed=seed, calls=calls, jobs=jobs, progress=told)
-    size = format_bytes(written.bytes_written)
-    print_out(f"{len(written.traces)} traces ({size}) and truth.json in {written.folder}\n")
+    size, number = format_bytes(written.bytes_written), len(written.traces)
+    print_out(f"{number} {'trace' if number == 1 else 'traces'} ({size}) and truth.json in {written.folder}\n")
 
 
 @contextmanager

@@ -51,7 +51,9 @@ def recapture(found: Examination, checks: Iterable[Check], limits: Limits) -> Re
     skip = max(_SKIP, first - _WARMUP)
     if flagged & {"first step", "first call"}:
         skip = max(_SKIP, first - _WARMUP + _SETTLE)
-        reasons.append(f"skip={skip}: the first steps recorded are not typical, so begin later")
+        # A first call may be slow in a step that as a whole is not.
+        first_what = "steps" if "first step" in flagged else "calls"
+        reasons.append(f"skip={skip}: the first {first_what} recorded are not typical, so begin later")
     steps = _STEPS
     period = _period(found)
     if period is not None:

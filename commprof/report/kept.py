@@ -1,4 +1,4 @@
-"""JSON that commprof itself wrote, given back to it: a report, which ``compare`` takes, or the wrong file for a verb."""
+"""JSON that commprof itself wrote, as an input: a report, which ``compare`` takes, or the wrong file for a verb."""
 
 from __future__ import annotations
 

@@ -133,8 +133,8 @@ def findings_title(report: Json) -> str:
     if not bar or len(report["ranks"]) < 2:
         return text
     ranks = bar["ranks"]
-    who = f"rank {ranks[0]}, which loses" if len(ranks) == 1 else "the ranks that lose"
-    return f"{text} ({who} the most: {format_ns(bar['duration_ns'] // bar['steps'])})"
+    who = f"rank {ranks[0]}, which loses the most" if len(ranks) == 1 else "the rank that loses the most in each step"
+    return f"{text} ({who}: {format_ns(bar['duration_ns'] // bar['steps'])})"
 
 
 def causes(report: Json, most: int = MOST_CAUSES) -> list[Json]:

@@ -129,10 +129,9 @@ class Scenario:
         """The same job on another number of ranks: the inner data-parallel degree takes up the difference."""
         rest = self.tp * self.outer * self.pp
         if ranks < 1 or ranks % rest:
-            raise UsageError(
-                f"{ranks} ranks do not fit scenario {self.name}",
-                hint=f"give a multiple of {rest} (tp {self.tp}, outer {self.outer}, pp {self.pp})",
-            )
+            degrees = ", ".join(f"{name} {n}" for name in ("tp", "outer", "pp") if (n := getattr(self, name)) > 1)
+            hint = f"give a multiple of {rest} ({degrees})" if degrees else "give 1 or more"
+            raise UsageError(f"{ranks} ranks do not fit scenario {self.name}", hint=hint)
         return replace(self, inner=ranks // rest)
 
     def without(self, *kinds: str) -> Scenario:

@@ -64,7 +64,7 @@ def test_transfers_and_lateness_from_before_accuse_no_core() -> None:
 
     assert found == {}
     assert [note.code for note in analysis.notes] == ["core-noise"]
-    assert "rank 0 makes the others wait for 60.0% of the step" in analysis.notes[0].message
+    assert "rank 0 makes the others wait for 60.0 % of the step" in analysis.notes[0].message
 
 
 @pytest.mark.parametrize(("late_ns", "part"), [(500, 0.0), (580, 0.0), (690, 0.0), (710, 1.0), (1_000, 1.0)])

@@ -54,6 +54,16 @@ def test_c214_exactly_at_the_limit_passes_and_the_report_is_written(
     assert ("min-overlap: 79.9 % of communication time is below the limit of 80.0 %" in errors) is (code == 1)
 
 
+@pytest.mark.parametrize("pattern", ["", ".*", "gemm|", "^"])
+@pytest.mark.parametrize("verb", [["analyze"], ["check", "--max-exposed", "1"], ["compare", "no.json"]])
+def test_a_pattern_that_makes_every_kernel_communicate_is_refused(verb: list[str], pattern: str) -> None:
+    # The path does not exist: had it been read first, the message would be about it.
+    code, _, err = call(*verb, "no.json", "--comm-pattern", pattern)
+
+    assert (code, len(err.splitlines())) == (2, 1)
+    assert f"--comm-pattern {pattern!r}: matches every kernel" in err
+
+
 @pytest.mark.parametrize("option", ["--max-exposed", "--max-straggler-wait", "--min-overlap"])
 @pytest.mark.parametrize("value", ["nan", "inf", "-inf", "-1", "80", "101%", "-1%", "1.0001", "x", "", "5ms", "0,5"])
 def test_c215_an_impossible_share_is_refused_before_reading(option: str, value: str, tmp_path: Path) -> None:

@@ -599,6 +599,22 @@ def test_later_where_the_first_step_was_not_typical(tmp_path: Path) -> None:
     assert any(reason.startswith("skip=14") for reason in again.reasons)
 
 
+def test_later_where_only_the_first_call_was_slow(tmp_path: Path) -> None:
+    """All steps last 1 ms; the first all-reduce lasts 600 µs, the others 100."""
+    trace = Trace(0, 2)
+    for index, length in enumerate([600, 100, 100, 100]):
+        begin = index * 1000
+        trace.step(FIRST + index, begin, begin + 1000)
+        trace.gemm(begin + 100, begin + 200, launch=begin + 50)
+        trace.all_reduce(begin + 300, begin + 300 + length, launch=begin + 60)
+    write(tmp_path, trace)
+
+    reasons = see(tmp_path)[1].recapture.reasons
+
+    assert only(tmp_path, "first step").status == "PASS"
+    assert any(reason.endswith("the first calls recorded are not typical, so begin later") for reason in reasons)
+
+
 def test_whole_periods_of_gradient_accumulation(tmp_path: Path) -> None:
     """The optimizer steps in every second step: three periods hold two whole ones wherever they begin."""
     trace = sound(steps=6)

@@ -29,6 +29,9 @@ def test_findings_of_several_ranks_say_whose_step_they_are_shares_of() -> None:
 
     assert title == "What costs time per step, and what to change (rank 1, which loses the most: 18.0 ms)"
     assert "rank" not in findings_title(report(1, [("high", 9)], 0))
+    # No row of the table of ranks has this mean: it is of another rank in every step.
+    found["accounting"]["ranks"] = [0, 1]
+    assert findings_title(found).endswith(" (the rank that loses the most in each step: 18.0 ms)")
 
 
 def test_what_is_not_shown_is_counted() -> None:
@@ -38,6 +41,19 @@ def test_what_is_not_shown_is_counted() -> None:
         "and 1 more in the report, 1 small or uncertain finding, 252 ms that no finding explains"
     )
     assert left_out(report(2, [("high", 9)], 0), 1, "below") is None
+
+
+def test_what_rounding_leaves_is_no_time_to_look_for() -> None:
+    found = report(1, [("high", 9)], 5_000)
+    # 5 µs of a step are 0.05 % of 10 ms, 0.1 % in print, and less of any longer step.
+    steps = found["accounting"]["steps"]
+
+    found["accounting"]["duration_ns"] = steps * 10_000_000
+    visible = left_out(found, 1, "below")
+    found["accounting"]["duration_ns"] = steps * 10_000_001
+    rounded = left_out(found, 1, "below")
+
+    assert (visible, rounded) == ("and 5.00 µs that no finding explains", None)
 
 
 def test_numbered_steps_in_a_row_are_one_range() -> None:

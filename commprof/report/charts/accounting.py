@@ -14,6 +14,8 @@ _UNEXPLAINED = {
     "idle": "idle time that no finding explains",
 }
 _BRIEF = 140
+_WORTH_A_WORD = 2000
+"""A smaller part of the step than one of so many is 0.0 % in print: what rounding left, and no time to look for."""
 MOST_TOP = 3
 
 
@@ -101,7 +103,8 @@ def left_out(report: Json, shown: int, where: str) -> str | None:
     bar = report.get("accounting")
     if bar and rows:
         unexplained = sum(part["ns"] for part in bar["parts"] if part["name"].startswith("unexplained"))
-        if per_step := unexplained // bar["steps"]:
+        per_step = unexplained // bar["steps"]
+        if per_step and per_step * _WORTH_A_WORD >= bar["duration_ns"] // bar["steps"]:
             parts.append(f"{format_ns(per_step)} that no finding explains")
     return f"and {', '.join(parts)}" if parts else None
 
