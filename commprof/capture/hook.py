@@ -12,6 +12,7 @@ import contextlib
 import importlib.util
 import logging
 import os
+import shlex
 import sys
 from collections.abc import Callable
 from enum import Enum, auto
@@ -327,12 +328,14 @@ class Capture:
             )
 
     def _tell(self, recording: Recording, where: Whereabouts) -> None:
-        """One line for the user, on one rank: where the capture is and what to do with it."""
-        if recording.folder.trace is None or recording.reason is not None or not self._choice.speaks(where):
+        """One line for the user, on one rank: where the capture is, and what to do with it or what cut it short."""
+        if recording.folder.trace is None or not self._choice.speaks(where):
             return
         path = recording.folder.path
+        analyse = f"; to analyse: commprof analyze {shlex.quote(str(path))}"
+        more = f", but {recording.reason}" if recording.reason else analyse
         with contextlib.suppress(Exception):
-            print(f"commprof: captured to {path}; to analyse: commprof analyze {path}", file=sys.stderr, flush=True)
+            print(f"commprof: captured to {path}{more}", file=sys.stderr, flush=True)
 
     def _end(self, reason: str | None) -> None:
         """The loop is over, by ``reason`` if not by itself."""
@@ -370,7 +373,8 @@ class Capture:
         if not self._selected(self._run.where or self._engine.whereabouts()):
             self._phase = Phase.UNSELECTED
         elif reason is None:
-            self._warn("empty", f"{needed} ({self._main.window})")
+            why = str(self._main.window) if self._index else "is capture.step() called after every iteration?"
+            self._warn("empty", f"{needed} ({why})")
 
     def _sample_clocks(self, moment: Any) -> None:
         try:

@@ -7,6 +7,7 @@ import gzip
 import json
 import logging
 import os
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -582,10 +583,28 @@ def test_a_successful_capture_is_one_line_of_rank_0(folder: Path, capsys: pytest
     assert capsys.readouterr().err == f"commprof: captured to {folder}; to analyse: commprof analyze {folder}\n"
 
 
-def test_a_partial_capture_promises_nothing(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_partial_capture_promises_nothing_and_says_why(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run(folder, FakeEngine(), loop=7)
 
-    assert capsys.readouterr().err == ""
+    assert capsys.readouterr().err == f"commprof: captured to {folder}, but the loop ended after 2 of 4 steps\n"
+
+
+def test_the_command_can_be_copied_whatever_the_folder_is_called(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "my run's größe"
+
+    run(folder, FakeEngine(), loop=12)
+
+    said = capsys.readouterr().err.strip()
+    assert shlex.split(said.partition("; to analyse: ")[2]) == ["commprof", "analyze", str(folder)]
+
+
+def test_a_loop_that_never_counts_is_asked_about_it(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
+    run(folder, FakeEngine(), loop=0)
+
+    (warning,) = warnings_of(caplog)
+    assert warning.endswith("the loop had 0 (is capture.step() called after every iteration?)")
 
 
 def test_the_first_of_the_listed_ranks_tells_where_the_capture_is(
