@@ -81,7 +81,7 @@ def _train(folder: Path, job: Strategy, ranks: int) -> None:
 
 
 def _report(folder: Path) -> int:
-    """Analyse as ``commprof analyze`` does, and close with the verdict in one sentence."""
+    """Analyse as ``commprof analyze`` does, and close with the verdict."""
     from commprof.cli.analyze import report_on
     from commprof.cli.streams import print_out
 
