@@ -8,7 +8,7 @@ rank that waits for its host loses nothing by waiting for others), then communic
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -160,10 +160,9 @@ def _not_ready(scene: Scene, device: DeviceScene) -> IntervalSet:
         return empty()
     took = work.compute_start[linked] - work.compute_launch[linked]
     latency = int(np.clip(np.percentile(took, 10), 0, _LONGEST_LATENCY_NS))
-    launch = np.where(linked, work.compute_launch + latency, NOT_LAUNCHED)
     runtime = scene.rank.runtime
     blocking = np.flatnonzero(np.isin(runtime.name, codes_of(scene.rank, BLOCKING)))
-    return unlaunched(replace(work, compute_launch=launch), runtime, blocking)[0]
+    return unlaunched(work, runtime, blocking, latency)[0]
 
 
 def _kernel_totals(scene: Scene) -> KernelTotals:

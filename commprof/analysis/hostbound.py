@@ -18,27 +18,23 @@ def host_bound(work: Work, runtime: RuntimeCalls, blocking: Int64Array) -> Inter
     return unlaunched(work, runtime, blocking)[0]
 
 
-def unlaunched(work: Work, runtime: RuntimeCalls, blocking: Int64Array) -> tuple[IntervalSet, IntervalSet]:
+def unlaunched(
+    work: Work, runtime: RuntimeCalls, blocking: Int64Array, latency: int = 0
+) -> tuple[IntervalSet, IntervalSet]:
     """The host-bound instants, and those at which the next compute was not launched because its thread waited.
 
     Host-bound are instants outside compute that come before the earliest launch of any compute that is still to start.
 
     After the start of the last compute nothing is left to launch, so nothing there is host-bound. An instant at which
     the launching thread waits inside a ``*Synchronize*`` or ``*Memcpy*`` call does not count:
-    then the host waited for the device. ``blocking`` are the rows of such calls in ``runtime``.
+    then the host waited for the device. ``blocking`` are the rows of such calls in ``runtime``; a launch counts
+    ``latency`` nanoseconds after its start.
     """
-    start, launch, thread = _launches_by_start(work)
-    if not len(start):
-        return empty(), empty()
-    earliest, owner = _suffix_minimum(launch)
-    # Between two compute starts the next launch to wait for is the same.
-    gap_start = np.concatenate([[_BEFORE_CAPTURE], start[:-1]])
-    gap_end = np.minimum(start, earliest)
-    keep = gap_start < gap_end
+    gap_start, gap_end, thread = _gaps(work, latency)
     bound, blocked = empty(), empty()
     call_thread = thread_keys(runtime.pid[blocking], runtime.tid[blocking])
-    for key in np.unique(thread[owner[keep]]).tolist():
-        mine = keep & (thread[owner] == key)
+    for key in np.unique(thread).tolist():
+        mine = thread == key
         own_calls = blocking[call_thread == key]
         waiting = union(runtime.start[own_calls], runtime.end[own_calls])
         gaps = union(gap_start[mine], gap_end[mine])
@@ -46,7 +42,20 @@ def unlaunched(work: Work, runtime: RuntimeCalls, blocking: Int64Array) -> tuple
     return bound - work.compute, blocked - work.compute
 
 
-def _launches_by_start(work: Work) -> tuple[Int64Array, Int64Array, Int64Array]:
+def _gaps(work: Work, latency: int) -> tuple[Int64Array, Int64Array, Int64Array]:
+    """Stretches that end with the launch to wait for, in order of start, and the thread of that launch."""
+    start, launch, thread = _launches_by_start(work, latency)
+    if not len(start):
+        return start, launch, thread
+    earliest, owner = _suffix_minimum(launch)
+    # Between two compute starts the next launch to wait for is the same.
+    gap_start = np.concatenate([[_BEFORE_CAPTURE], start[:-1]])
+    gap_end = np.minimum(start, earliest)
+    keep = gap_start < gap_end
+    return gap_start[keep], gap_end[keep], thread[owner[keep]]
+
+
+def _launches_by_start(work: Work, latency: int) -> tuple[Int64Array, Int64Array, Int64Array]:
     """Compute events by start with their launch; those from before the capture launched long ago, other unlinked ones
     are left out."""
     linked = work.compute_launch != NOT_LAUNCHED
@@ -57,7 +66,7 @@ def _launches_by_start(work: Work) -> tuple[Int64Array, Int64Array, Int64Array]:
     known = linked | (work.compute_start < first_linked)
     order = np.flatnonzero(known)
     order = order[np.argsort(work.compute_start[order], kind="stable")]
-    launch = np.where(linked[order], work.compute_launch[order], _BEFORE_CAPTURE)
+    launch = np.where(linked[order], work.compute_launch[order] + latency, _BEFORE_CAPTURE)
     return work.compute_start[order], launch, work.compute_thread[order]
 
 

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from commprof.intervals import Int64Array, IntervalSet, union
-from commprof.trace.links import thread_keys
+from commprof.trace.links import parents, thread_keys
 from commprof.trace.model import RankTrace
 
 NONE = -1
@@ -76,7 +76,7 @@ def find_ranges(rank: RankTrace, pattern: re.Pattern[str]) -> Ranges:
     name, thread, start, end = (np.concatenate(columns) for columns in zip(*parts, strict=True))
     order = np.lexsort((-end, start, thread))
     name, thread, start, end = name[order], thread[order], start[order], end[order]
-    return Ranges(name, thread, start, end, _parents(thread, start, end))
+    return Ranges(name, thread, start, end, parents(thread, start, end))
 
 
 def codes_of(rank: RankTrace, pattern: re.Pattern[str]) -> list[int]:
@@ -91,17 +91,3 @@ def contained(spans: dict[int, IntervalSet], thread: Int64Array, instant: Int64A
         mine = np.flatnonzero(thread == key)
         inside[mine] = instants.contains(instant[mine])
     return inside
-
-
-def _parents(thread: Int64Array, start: Int64Array, end: Int64Array) -> Int64Array:
-    """For each range the last one before it, on its thread, that reaches beyond its start."""
-    parent = np.full(len(start), NONE, np.int64)
-    around: list[int] = []
-    threads, starts, ends = thread.tolist(), start.tolist(), end.tolist()
-    for row in range(len(starts)):
-        while around and (threads[around[-1]] != threads[row] or ends[around[-1]] <= starts[row]):
-            around.pop()
-        if around:
-            parent[row] = around[-1]
-        around.append(row)
-    return parent

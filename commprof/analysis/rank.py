@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
 from commprof.analysis.behaviour import find_behaviour
 from commprof.analysis.coverage import cover_calls, cover_device
 from commprof.analysis.devices import cpu_work, device_work
-from commprof.analysis.frameworks import framework_marks
+from commprof.analysis.frameworks import FrameworkMarks, framework_marks
 from commprof.analysis.hostbound import unlaunched
 from commprof.analysis.model import Coverage, DeviceAnalysis, RankAnalysis, Step
 from commprof.analysis.named_spans import named_spans
@@ -37,6 +38,16 @@ _MANY_ROWS = 100_000
 _BLOCKING = re.compile(r"Synchronize|Memcpy")
 
 
+@dataclass(slots=True, eq=False)
+class _Sorted:
+    """A rank whose device work is told apart: its works by device, its calls, and how much of it was understood."""
+
+    works: list[Work]
+    calls: Calls
+    coverage: Coverage
+    patterns_used: set[str]
+
+
 def analyze_rank(
     rank: RankTrace,
     patterns: Sequence[re.Pattern[str]] = (),
@@ -45,52 +56,62 @@ def analyze_rank(
     cut_step: str | None = None,
     with_timeline: bool = True,
     ddp: Sequence[DdpModule] = (),
+    consume: bool = False,
 ) -> RankAnalysis:
     """Split, windows, calls, their shares of exposed time and where they stand, for one rank.
 
     ``ddp`` is what the capture says of DDP's buckets. ``cut_step`` is the step in which the recording ended, if the
-    capture knows: it is open like a step without a successor. Raises :class:`~commprof.errors.CannotAnswer` for a
-    trace without device work.
+    capture knows: it is open like a step without a successor. With ``consume`` columns go as soon as nothing here
+    needs them any more: a large rank needs less memory, and is of no use afterwards. Raises
+    :class:`~commprof.errors.CannotAnswer` for a trace without device work.
     """
-    launches = launch_rows(rank.device, rank.runtime, rank.file.path)
     marks = step_marks(rank)
+    found = _on_device(rank, patterns) if len(rank.device) else _on_cpu(rank)
+    cover_calls(found.coverage, found.calls)
+    incomplete = incomplete_steps(rank, marks)
+    frameworks = framework_marks(rank, marks)
+    if consume:
+        rank.device.forget()
+        rank.runtime.forget_ids()
+    return _measure(rank, marks, found, incomplete, frameworks, steps, cut_step, with_timeline, ddp)
+
+
+def _on_device(rank: RankTrace, patterns: Sequence[re.Pattern[str]]) -> _Sorted:
+    launches = launch_rows(rank.device, rank.runtime, rank.file.path)
     coverage = Coverage(device_events=len(rank.device), linked_device_events=int((launches != NONE).sum()))
-    if len(rank.device):
-        kinds = classify(rank, launches, patterns)
-        graph = graph_rows(rank, launches)
-        clipped = clip_lost_ends(rank.device, (kinds.kind != COMM) & ~graph)
-        rank.file.repaired["clipped"] += clipped
-        calls = device_calls(rank, kinds, launches)
-        works = device_work(rank, kinds, launches)
-        cover_device(coverage, rank, kinds, launches)
-        coverage.graph_kernels = int(graph.sum())
-        used = kinds.patterns_used
-    else:
-        work = cpu_work(rank)
-        if work is None:
-            raise CannotAnswer(
-                f"{rank.file.path}: no GPU kernels in this trace",
-                hint="on GPUs: was ProfilerActivity.CUDA on? On CPUs: no collective was recorded, was "
-                "init_process_group called?",
-            )
-        calls, works, used = gloo_calls(rank), [work], set()
-    cover_calls(coverage, calls)
-    return _measure(rank, marks, calls, works, coverage, used, steps, cut_step, with_timeline, ddp)
+    kinds = classify(rank, launches, patterns)
+    graph = graph_rows(rank, launches)
+    rank.file.repaired["clipped"] += clip_lost_ends(rank.device, (kinds.kind != COMM) & ~graph)
+    calls = device_calls(rank, kinds, launches)
+    works = device_work(rank, kinds, launches)
+    cover_device(coverage, rank, kinds, launches)
+    coverage.graph_kernels = int(graph.sum())
+    return _Sorted(works, calls, coverage, kinds.patterns_used)
+
+
+def _on_cpu(rank: RankTrace) -> _Sorted:
+    work = cpu_work(rank)
+    if work is None:
+        raise CannotAnswer(
+            f"{rank.file.path}: no GPU kernels in this trace",
+            hint="on GPUs: was ProfilerActivity.CUDA on? On CPUs: no collective was recorded, was "
+            "init_process_group called?",
+        )
+    return _Sorted([work], gloo_calls(rank), Coverage(), set())
 
 
 def _measure(
     rank: RankTrace,
     marks: Marks,
-    calls: Calls,
-    works: list[Work],
-    coverage: Coverage,
-    patterns_used: set[str],
+    sorted_work: _Sorted,
+    incomplete: set[int],
+    frameworks: FrameworkMarks,
     steps: StepSelection | None,
     cut_step: str | None,
     with_timeline: bool,
     ddp: Sequence[DdpModule],
 ) -> RankAnalysis:
-    incomplete = incomplete_steps(rank, marks)
+    works, calls = sorted_work.works, sorted_work.calls
     blocking = _blocking_rows(rank)
     shares = Shares(calls, marks)
     devices, scenes = [], []
@@ -118,19 +139,19 @@ def _measure(
         calls=calls,
         shares=found,
         exposure=shares.rows(located.places),
-        coverage=coverage,
+        coverage=sorted_work.coverage,
         timeline=lanes,
         on_cpu=not len(rank.device),
         world_size=rank.world_size,
         backend=rank.backend,
         device_name=_device_name(rank, works),
-        patterns_used=patterns_used,
+        patterns_used=sorted_work.patterns_used,
         warnings=rank.warnings,
         sm_counts={number: count for number, count in enumerate(rank.sm_counts) if count is not None},
         configured_groups=sum(group.size != 1 for group in rank.groups),
         optimizer_marks=optimizer_marks(rank, marks),
         places=located.places,
-        frameworks=framework_marks(rank, marks),
+        frameworks=frameworks,
         spans=named_spans(rank, marks),
         delays=located.delays,
         trail=located.trail,

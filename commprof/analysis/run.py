@@ -229,6 +229,7 @@ def _run(job: Job, progress: Progress | None = None) -> RankAnalysis | CommprofE
             cut_step=manifest.cut_step if manifest else None,
             with_timeline=job.with_timeline,
             ddp=manifest.ddp if manifest else (),
+            consume=True,
         )
     except CommprofError as error:
         return error

@@ -79,13 +79,18 @@ class Scene:
             self.launch, self.thread = _cpu_launches(self.rank)
         else:
             works = [device.work for device in self.devices]
-            self.launch = np.concatenate([work.compute_launch for work in works])
-            self.thread = np.concatenate([work.compute_thread for work in works])
+            self.launch = _joined([work.compute_launch for work in works])
+            self.thread = _joined([work.compute_thread for work in works])
 
     @property
     def by_time(self) -> bool:
         """Whether only the clock of the device says what belongs together."""
         return not ((self.launch != NOT_LAUNCHED).any() or (self.calls.issued != NOT_LAUNCHED).any())
+
+
+def _joined(columns: list[Int64Array]) -> Int64Array:
+    """The columns of all devices in one; of a single device as it is, without a copy."""
+    return columns[0] if len(columns) == 1 else np.concatenate(columns)
 
 
 def _cpu_launches(rank: RankTrace) -> tuple[Int64Array, Int64Array]:

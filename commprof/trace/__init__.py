@@ -24,6 +24,7 @@ Events to columns:
     categories         which table an event belongs to
     interning          names and ids as integers
     columns            events to columns
+    packing            columns in little space
     metadata           what a file says about itself
     model              the types that cross to analysis
     read               one file to the columns of one rank

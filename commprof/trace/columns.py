@@ -27,7 +27,8 @@ from commprof.trace.events import (
 )
 from commprof.trace.interning import Ids, Names, integers
 from commprof.trace.model import NO_ID, CpuSpans, DeviceEvents, RuntimeCalls
-from commprof.trace.timestamps import EXACT_LIMIT_NS, MISSING, NOT_FINITE, exact_to_ns, floats_to_ns, to_ns
+from commprof.trace.packing import joined, packed
+from commprof.trace.timestamps import MISSING, NOT_FINITE, exact_to_ns, floats_to_ns, is_large, to_ns
 
 _LONGEST_NS = 1 << 53
 """104 days: no event of a trace is longer, and a thousand such still have a sum."""
@@ -120,7 +121,7 @@ class Columns:
         for table in tables or tuple(self._fresh):
             columns = self._columns[table]
             for name, parts in self._fresh.pop(table, {}).items():
-                columns[name].append(_packed(name, np.concatenate(parts)))
+                columns[name].append(packed(name, np.concatenate(parts)))
             self._fresh_rows[table] = 0
 
     def _check(self, start: Int64Array, duration: Int64Array, batch: Batch) -> NDArray[np.bool_]:
@@ -242,7 +243,7 @@ class Columns:
         for table, columns in chunk.columns.items():
             mine = self._columns[table]
             for name, values in columns.items():
-                mine[name].append(_packed(name, code_of[values] if name == "name" else values))
+                mine[name].append(packed(name, code_of[values] if name == "name" else values))
             first = self._rows[table]
             self._args[table].update({first + row: args for row, args in chunk.args.get(table, {}).items()})
             self._rows[table] += chunk.rows[table]
@@ -302,7 +303,7 @@ class Columns:
         self._args[table] = {int(place[row]): value for row, value in args.items() if mask[row]}
         for name, parts in columns.items():
             for index, keep in enumerate(masks):
-                parts[index] = _packed(name, parts[index][keep])
+                parts[index] = packed(name, parts[index][keep])
         self._rows[table] = int(mask.sum())
 
     def _column(self, table: Table) -> Callable[..., NDArray[Any]]:
@@ -310,8 +311,7 @@ class Columns:
         columns = self._columns[table]
 
         def get(name: str, dtype: type[np.generic] = np.int64) -> NDArray[Any]:
-            parts = columns.pop(name, [])
-            return np.concatenate(parts).astype(dtype, copy=False) if parts else np.empty(0, dtype)
+            return joined(columns.pop(name, []), dtype)
 
         return get
 
@@ -332,10 +332,10 @@ def _times(events: Sequence[_Event], batch: Batch) -> tuple[Int64Array, Int64Arr
         texts = [event for event in exact_decoder.decode(batch.text) if type(event) is ExactComplete]
         # Only what a double cannot hold is read again, so that a time never depends on its neighbours in the batch.
         if inexact_start:
-            start = np.where(_is_large(start, starts), exact_to_ns([_text(event.ts) for event in texts]), start)
+            start = np.where(is_large(start, starts), exact_to_ns([_text(event.ts) for event in texts]), start)
         if inexact_duration:
             duration = np.where(
-                _is_large(duration, durations), exact_to_ns([_text(event.dur) for event in texts]), duration
+                is_large(duration, durations), exact_to_ns([_text(event.dur) for event in texts]), duration
             )
     return start, duration
 
@@ -344,11 +344,6 @@ def _args_of(events: Sequence[_Event], batch: Batch) -> list[Any]:
     if batch.codes is not None:
         return [event.args for event in events]
     return [NO_ARGS if event.args is None else event.args for event in events]
-
-
-def _is_large(times: Int64Array, values: list[Any]) -> NDArray[np.bool_]:
-    large = (times >= EXACT_LIMIT_NS) | (times <= -EXACT_LIMIT_NS)
-    return large & np.array([type(value) is float for value in values], np.bool_)
 
 
 def _text(value: Any) -> bytes | None:
@@ -365,23 +360,6 @@ def _is_among(values: NDArray[Any], members: NDArray[Any]) -> NDArray[np.bool_]:
     place = np.minimum(np.searchsorted(members, values), len(members) - 1)
     found: NDArray[np.bool_] = members[place] == values
     return found
-
-
-def _compact(values: NDArray[Any]) -> NDArray[Any]:
-    """The same numbers in little space: millions of rows wait in this form for the end of the file."""
-    if not len(values):
-        return values
-    low, high = int(values.min()), int(values.max())
-    for width in (np.int8, np.int16, np.int32):
-        if np.iinfo(width).min <= low and high <= np.iinfo(width).max:
-            # Of the same number over and over, one is enough.
-            return np.broadcast_to(width(low), values.shape) if low == high else values.astype(width)
-    return values
-
-
-def _packed(name: str, values: NDArray[Any]) -> NDArray[Any]:
-    """A column as it waits; the starts stay as wide as their sums with durations."""
-    return values if name == "start" else _compact(values)
 
 
 def _numbers(values: list[Any]) -> Int64Array:

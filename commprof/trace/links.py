@@ -13,6 +13,8 @@ from commprof.trace.model import NO_ID, CpuSpans, DeviceEvents, RuntimeCalls
 
 NONE = -1
 
+_BLOCK = 1 << 14
+
 
 def launch_rows(device: DeviceEvents, runtime: RuntimeCalls, path: str) -> Int64Array:
     """For each device event the row of the runtime call with its correlation id, :data:`NONE` without one.
@@ -97,20 +99,36 @@ def index_spans(spans: CpuSpans, rows: Int64Array) -> SpanIndex:
     start, end = spans.start[rows], spans.end[rows]
     order = np.lexsort((-end, start, thread))
     thread, start, end = thread[order], start[order], end[order]
-    return SpanIndex(rows[order], thread, start, end, _parents(thread, start, end))
+    return SpanIndex(rows[order], thread, start, end, parents(thread, start, end))
 
 
-def _parents(thread: Int64Array, start: Int64Array, end: Int64Array) -> Int64Array:
-    parent = [NONE] * len(start)
+def parents(thread: Int64Array, start: Int64Array, end: Int64Array) -> Int64Array:
+    """For each span the place of the last one before it, on its thread, that reaches beyond its start.
+
+    The spans come in order of thread and start. They become Python numbers block by block: of millions at once these
+    would need more space than all columns of the trace.
+    """
+    parent = np.full(len(start), NONE, np.int64)
     around: list[int] = []
-    threads, starts, ends = thread.tolist(), start.tolist(), end.tolist()
-    for place, begin in enumerate(starts):
-        while around and (ends[around[-1]] <= begin or threads[around[-1]] != threads[place]):
-            around.pop()
-        if around:
-            parent[place] = around[-1]
-        around.append(place)
-    return np.array(parent, np.int64)
+    reach: list[int] = []
+    current = None
+    for low in range(0, len(start), _BLOCK):
+        rows = slice(low, low + _BLOCK)
+        found = []
+        columns = (thread[rows].tolist(), start[rows].tolist(), end[rows].tolist())
+        for place, (key, begin, stop) in enumerate(zip(*columns, strict=True), start=low):
+            if key != current:
+                current = key
+                around.clear()
+                reach.clear()
+            while reach and reach[-1] <= begin:
+                reach.pop()
+                around.pop()
+            found.append(around[-1] if around else NONE)
+            around.append(place)
+            reach.append(stop)
+        parent[rows] = found
+    return parent
 
 
 def thread_keys(pid: Int64Array, tid: Int64Array) -> Int64Array:

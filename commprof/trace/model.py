@@ -7,7 +7,7 @@ Columns are NumPy arrays of one length per table. Names are stored once: a ``nam
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 import numpy as np
@@ -44,7 +44,13 @@ class DeviceEvents:
     """Metadata of the rows that carry any about a collective."""
 
     def __len__(self) -> int:
-        return len(self.start)
+        return len(self.is_copy_row)
+
+    def forget(self) -> None:
+        """Let go of all columns but ``is_copy_row``, and so of the length; whoever asks for another gets an error."""
+        for column in fields(self):
+            if column.name != "is_copy_row":
+                delattr(self, column.name)
 
     @property
     def graph_node(self) -> NDArray[np.bool_]:
@@ -67,6 +73,10 @@ class RuntimeCalls:
 
     def __len__(self) -> int:
         return len(self.start)
+
+    def forget_ids(self) -> None:
+        """Let go of what links calls to device events and operators; whoever asks for it gets an error."""
+        del self.correlation, self.external_id
 
 
 @dataclass(slots=True, eq=False)

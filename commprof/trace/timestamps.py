@@ -125,3 +125,9 @@ def _one_by_one(values: list[Any]) -> tuple[NDArray[np.int64], bool]:
         else:
             out[index] = MISSING
     return out, inexact
+
+
+def is_large(times: NDArray[np.int64], values: list[Any]) -> NDArray[np.bool_]:
+    """Which times were written as doubles that are too large to hold whole nanoseconds."""
+    large: NDArray[np.bool_] = (times >= EXACT_LIMIT_NS) | (times <= -EXACT_LIMIT_NS)
+    return large & np.array([type(value) is float for value in values], np.bool_)
