@@ -72,6 +72,8 @@ def read_rank(
         if collecting:
             gc.enable()
     rank = _rank_trace(path, source.size, document, columns, manifest, source.truncated)
+    if source.bad_checksum:
+        rank.warnings.append(f"{path}: its checksum is wrong: something in it may be damaged")
     if document.events > _MANY_EVENTS:
         give_back()
     return rank

@@ -34,7 +34,10 @@ _REFUSED_MAGICS = (
 
 @dataclass(slots=True)
 class Source:
-    """One opened input: ``blocks()`` yields decompressed bytes, then ``truncated`` says if it ended early."""
+    """One opened input: ``blocks()`` yields decompressed bytes, then ``truncated`` says if it ended early or damaged.
+
+    ``bad_checksum`` says that all of it could be unpacked, but that it is not what its checksum was made of.
+    """
 
     path: str
     stream: IO[bytes]
@@ -42,6 +45,7 @@ class Source:
     size: int
     progress: Progress | None = None
     truncated: bool = field(default=False, init=False)
+    bad_checksum: bool = field(default=False, init=False)
 
     def blocks(self) -> Iterator[bytes]:
         """Decompressed blocks of about :data:`BLOCK_BYTES`; decompression runs in a thread of its own."""
@@ -64,25 +68,54 @@ class Source:
         from isal import isal_zlib
 
         member = None
+        read = begun = given = 0
         for chunk in self._chunks():
             data = chunk
+            read += len(chunk)
             while data:
                 if member is None:
                     data = data.lstrip(b"\0")
                     if not data:
                         break
                     member = isal_zlib.decompressobj(wbits=31)
+                    begun, given = read - len(data), 0
                 try:
                     out = member.decompress(data, _PIECE_BYTES)
                 except (isal_zlib.error, zlib.error):  # type: ignore[misc]
                     self.truncated = True
+                    if last := self._unchecked(begun, given):
+                        yield last
                     return
+                given += len(out)
                 if out:
                     yield out
                 data = member.unused_data if member.eof else member.unconsumed_tail
                 if member.eof:
                     member = None
         self.truncated = member is not None
+
+    def _unchecked(self, begun: int, given: int) -> bytes:
+        """What follows the ``given`` bytes of the gzip member that begins there, if only its checksum is wrong.
+
+        The decoder finds that out together with the last piece, and drops it. Nothing if the data itself is damaged.
+        """
+        from isal import isal_zlib
+
+        self.stream.seek(begun)
+        data = self.stream.read(_READ_BYTES)
+        data = data[_header_length(data) :]
+        member = isal_zlib.decompressobj(wbits=-15)
+        found, last = 0, b""
+        while data and not member.eof and len(last) <= _PIECE_BYTES:
+            try:
+                out = member.decompress(data, _PIECE_BYTES)
+            except (isal_zlib.error, zlib.error):  # type: ignore[misc]
+                return b""
+            last += out[max(given - found, 0) :]
+            found += len(out)
+            data = member.unconsumed_tail or self.stream.read(_READ_BYTES)
+        self.bad_checksum = member.eof
+        return last if member.eof else b""
 
     def _zstd(self) -> Iterator[bytes]:
         import zstandard
@@ -176,6 +209,17 @@ def _format(path: str, magic: bytes) -> str:
         if magic.startswith(prefix):
             raise InputRefused(f"{path}: {name} compression is not read", hint="use gzip, zstd, zip or none")
     return "plain"
+
+
+def _header_length(member: bytes) -> int:
+    """Bytes before the packed data of a gzip member, which may hold further fields, a name and a comment (RFC 1952)."""
+    flags, length = member[3] if len(member) > 3 else 0, 10
+    if flags & 4:
+        length += 2 + int.from_bytes(member[length : length + 2], "little")
+    for text in (8, 16):
+        if flags & text:
+            length = member.find(b"\0", length) + 1 or len(member)
+    return length + (2 if flags & 2 else 0)
 
 
 def _regroup(pieces: Iterator[bytes]) -> Iterator[bytes]:
