@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 PIECE = 1 << 18
 
 Bytes = NDArray[np.uint8]
-Flags = NDArray[np.bool_]
 
 
 class PairSearch:

@@ -12,12 +12,10 @@ from collections.abc import Generator, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-import msgspec
-
 from commprof.errors import CannotAnswer, InputRefused, NotATrace
 from commprof.trace.batch import Batch, clean_batch
 from commprof.trace.events import events_decoder
-from commprof.trace.repair import repair_object
+from commprof.trace.repair import json_object, repair_object
 from commprof.trace.walker import Walk, walk_events
 
 if TYPE_CHECKING:
@@ -118,7 +116,7 @@ class Document:
             raise NotATrace(f"{self.path}: not a trace ({_kind_of(buffer)})", hint="give a Kineto JSON trace")
         while True:
             for match in _EVENTS_KEY.finditer(buffer):
-                head = _object(buffer[first : match.start()] + b'"traceEvents":[]}')
+                head = json_object(buffer[first : match.start()] + b'"traceEvents":[]}')
                 if head is not None:
                     self.metadata = head
                     self.metadata.pop("traceEvents", None)
@@ -136,7 +134,7 @@ class Document:
             self.metadata = head or {}
             self.metadata.pop("traceEvents", None)
             return buffer[match.end() :]
-        head = _object(buffer[first:])
+        head = json_object(buffer[first:])
         if head is None and len(buffer) <= _HEAD_LIMIT and not re.search(rb'"(?:schemaVersion|traceEvents)"', buffer):
             raise NotATrace(f"{self.path}: not a trace (broken JSON)", hint="give a Kineto JSON trace")
         if head is None:
@@ -264,7 +262,7 @@ class Document:
             if self.is_list:
                 if not buffer[match.end() :].strip():
                     return match.start() + 1
-            elif _object(b'{"":0' + buffer[match.end() :]) is not None:
+            elif json_object(b'{"":0' + buffer[match.end() :]) is not None:
                 return match.start() + 1
         return None
 
@@ -275,7 +273,7 @@ class Document:
             if tail.strip():
                 self.bad_metadata += 1
             return
-        found = _object(b'{"":0' + tail)
+        found = json_object(b'{"":0' + tail)
         if found is None:
             if not tail.strip().endswith(b"}"):
                 self.truncated = True
@@ -367,14 +365,6 @@ def _middle_boundary(buffer: bytes, position: int, cut: int) -> int | None:
     middle = (position + cut) // 2
     match = _BOUNDARY.search(buffer, middle, cut)
     return match.start() + 1 if match is not None else last_boundary(buffer, position, middle) or None
-
-
-def _object(data: bytes) -> dict[str, Any] | None:
-    try:
-        value = msgspec.json.decode(data)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        return None
-    return value if isinstance(value, dict) else None
 
 
 def _kind_of(buffer: bytes) -> str:

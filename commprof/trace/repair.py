@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from typing import Any
 
 import msgspec
 
 LARGEST_REPAIR = 256 << 10
 """Characters of a text that is worth a repair; an event has hundreds, and a repair needs a hundred times its space."""
-
-REPAIRS = ("invalid_escape", "control_character", "raw_quote", "non_finite", "encoding", "duplicate_key")
 
 # Strings are matched without a way back, so that one of any length costs its length once.
 _TOKEN = re.compile(r'("(?>[^"\\]+|\\.)*+")|[-+.\w#]+(?:\([a-z]*\))?', re.IGNORECASE | re.DOTALL)
@@ -125,22 +124,23 @@ def _close_after_backslash(text: str) -> str:
     )
 
 
-def repair_object(data: bytes) -> dict[str, object] | None:
-    """A JSON object from bytes that may need a repair; ``None`` if it cannot be read."""
-
-    def is_valid(candidate: bytes) -> bool:
-        return _as_object(candidate) is not None
-
-    found = _as_object(data)
-    if found is not None:
-        return found
-    repaired = repair(data.decode("utf-8", "surrogateescape"), is_valid)
-    return None if repaired is None else _as_object(repaired[0])
-
-
-def _as_object(data: bytes) -> dict[str, object] | None:
+def json_object(data: bytes) -> dict[str, Any] | None:
+    """A JSON object from bytes, ``None`` where they are not exactly one."""
     try:
         value = msgspec.json.decode(data)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return None
     return value if isinstance(value, dict) else None
+
+
+def repair_object(data: bytes) -> dict[str, Any] | None:
+    """A JSON object from bytes that may need a repair; ``None`` if it cannot be read."""
+
+    def is_valid(candidate: bytes) -> bool:
+        return json_object(candidate) is not None
+
+    found = json_object(data)
+    if found is not None:
+        return found
+    repaired = repair(data.decode("utf-8", "surrogateescape"), is_valid)
+    return None if repaired is None else json_object(repaired[0])
