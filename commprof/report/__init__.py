@@ -32,6 +32,7 @@ Renderers, which compute nothing:
 
 Two runs, and ``commprof doctor``:
 
+    kept               a report that is read again
     compare_view       two reports side by side
     compare_findings   which findings of the two are the same
     compare_text       that in a terminal
