@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from commprof.analysis.behaviour import HOST
+from commprof.analysis.behaviour import COMM, HOST
 from commprof.analysis.blame import Cause, find_cause
 from commprof.analysis.charges import Charges
 from commprof.analysis.core_noise import beyond_core_noise
@@ -31,6 +31,8 @@ _TURNS_FROM = 3
 """From so many ranks on that are late now and then, nobody is accused: a pause goes round."""
 _SHARED = "communication"
 """All members of a call have its transfer, so it accuses no rank alone: its group does, as a slow link or a level."""
+_LOCAL_PART = 1 / 3
+"""A rank charged mostly for transfers is late by itself if at least this part of its charge is."""
 _FEWEST_STEPS = 3
 _FIRST_STEP_OUT_FROM = 4
 _OUTSIDE = 0.5
@@ -107,10 +109,15 @@ def find_stragglers(
             if whole is not None:
                 out.append(whole)
                 covered.update(level.members)
+    local = namer.without_transfers()
     for rank in range(len(analysis.ranks)):
         if rank not in covered and namer.stands_out(rank):
             alone = namer.name((rank,), None)
-            if alone is not None and alone.cause != _SHARED:
+            if alone is not None and alone.cause == _SHARED:
+                # A slow transfer has two ends and accuses neither; what the rank does by itself may be enough.
+                part = local.mean[rank] >= _LOCAL_PART * namer.mean[rank]
+                alone = local.name((rank,), None) if part and local.stands_out(rank) else None
+            if alone is not None:
                 out.append(alone)
     named = out[len(stages) :]
     turns = namer.pause_goes_round(named) or namer.taking_turns(named)
@@ -148,6 +155,14 @@ class _Namer:
         self.peers, self.hosts, self.ledger = peers, hosts, ledger
         self.mean = ledger.own.mean(axis=1)
         self.step = float(ledger.length.mean())
+
+    def without_transfers(self) -> _Namer:
+        """The same for what ranks do by themselves alone."""
+        own = self.charges.own.copy()
+        own[:, :, COMM] = 0
+        charges = replace(self.charges, own=own)
+        ledger = ledger_of(self.analysis, self.found, charges)
+        return _Namer(self.analysis, self.found, self.times, charges, self.peers, self.hosts, ledger)
 
     def together(self, level: Level) -> bool:
         """Whether a level is late as a whole: its members are charged alike, the others much less."""
