@@ -226,6 +226,10 @@ class _Walk:
             self._back_to(exposed, _OWN)
             self.call = call
             return self._communication
+        if self._wait >= 0 and done <= lane.wait_start[self._wait]:
+            # Compute was done before: it waited for a copy of its own, and what came before that is on the path.
+            self._back_to(lane.wait_start[self._wait], _OWN)
+            return self._cpu
         # Into the compute that it waited for: before its end the device was not host-bound.
         self._back_to(min(done, self.at) - 1, _OWN)
         return self._device

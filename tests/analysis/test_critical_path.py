@@ -65,6 +65,7 @@ def test_missing_ranks_have_no_path(tmp_path: Path) -> None:
         (350, "ddp", "gpu", "host-pause"),  # partly behind compute: exposed pieces show less than it costs
         (309, "fsdp-explicit", "mixed", "loader-stall"),  # much waiting that would be lost without it too
         (338, "async-tp", "mixed", "loader-stall"),  # on all ranks: exposed calls hold the time of the CPU
+        (504, "zero1", "host", "loader-stall"),  # the CPU then waits for a copy of the batch, not for compute
     ],
 )
 def test_the_promise_is_an_upper_bound_that_is_close(
