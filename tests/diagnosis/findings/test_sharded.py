@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from types import SimpleNamespace
-from typing import Any, cast
 
 import pytest
 
-from commprof.diagnosis.findings.dataparallel import _AGAINST_SHARDED_TAIL, _is_sharded
 from tests.builders.kineto import Trace
 from tests.cases.test_causes import layer_then_gather, sharded
 from tests.diagnosis.findings.conftest import Judged
@@ -122,14 +119,3 @@ def test_hidden_gathers_are_no_finding(judge: Judge) -> None:
     judged = judge(trace)
 
     assert judged.named == []
-
-
-@pytest.mark.parametrize(
-    ("part", "sharded"), [("fsdp", True), ("hsdp", True), ("zero3", True), ("dp", False), ("zero1", False)]
-)
-def test_the_last_unit_of_a_sharded_model_is_advised_without_the_cap_of_buckets(part: str, sharded: bool) -> None:
-    strategy = SimpleNamespace(parts=[SimpleNamespace(name="tp"), SimpleNamespace(name=part)])
-    ground = cast(Any, SimpleNamespace(analysis=SimpleNamespace(strategy=strategy)))
-
-    assert _is_sharded(ground) is sharded
-    assert "bucket_cap_mb" not in " ".join(_AGAINST_SHARDED_TAIL)
