@@ -162,8 +162,9 @@ def where_of(analysis: Analysis) -> str | None:
         return None
     key, most = min(exposed.items(), key=lambda item: (-item[1], item[0]))
     number = f"{count[key]} {'call' if count[key] == 1 else 'calls'}"
+    part = "All" if most == total else f"{format_share(most / total)} of"
     return (
-        f"{format_share(most / total)} of exposed communication sits in {key[0].replace('_', '-')} "
+        f"{part} exposed communication sits in {key[0].replace('_', '-')} "
         f"{_group_text(analysis, members[key], key[1])}({number})."
     )
 

@@ -81,3 +81,15 @@ def test_fixtures(name: str) -> None:
     analysis = analyze(FIXTURES / name, jobs=1)
 
     told(build_report(analysis, diagnose(analysis)))
+
+
+@pytest.mark.parametrize(
+    ("name", "begins"),
+    [("ddp-two-ranks", "All exposed communication sits in all-reduce"), ("shared-exposure", "56.3 % of exposed")],
+)
+def test_the_whole_is_no_percentage(name: str, begins: str) -> None:
+    """One operation of one group has all of it; in the other fixture all-reduce has 90 of 160 µs."""
+    verdict = diagnose(analyze(FIXTURES / name)).verdict
+
+    assert verdict.where is not None
+    assert verdict.where.startswith(begins)
