@@ -107,6 +107,23 @@ def find_critical_path(analysis: Analysis, found: Matching, clocks: Clocks, peer
     )  # fmt: skip
 
 
+def beyond_role(on_path: Int64Array, measured: Int64Array, role: Int64Array, late: NDArray[np.bool_]) -> Int64Array:
+    """What late ranks do longer than the others of their role, as far as as much of it is on the path; shape
+    ``(ranks,)``, 0 for all others."""
+    beyond = measured - usual_of_role(measured.astype(np.float64), role, late)
+    return np.minimum(on_path, beyond).astype(np.int64)
+
+
+def usual_of_role(measured: NDArray[np.float64], role: Int64Array, late: NDArray[np.bool_]) -> NDArray[np.float64]:
+    """For late ranks the median of the others of their role, at most their own; for all others their own."""
+    usual = measured.copy()
+    for rank in np.flatnonzero(late).tolist():
+        others = measured[(role == role[rank]) & ~late]
+        if len(others):
+            usual[rank] = min(float(np.median(others)), measured[rank])
+    return usual
+
+
 class _Lane:
     """What is looked up of one rank while the path is on it; lists, because they are searched one instant at a time."""
 

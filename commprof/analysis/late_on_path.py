@@ -11,10 +11,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
 from commprof.analysis.behaviour import HOST
 from commprof.analysis.charges import Charges
-from commprof.analysis.critical_path import CriticalPath
+from commprof.analysis.critical_path import CriticalPath, beyond_role, usual_of_role
 from commprof.analysis.lateness import Float64Array
 from commprof.analysis.model import Analysis, Note
 from commprof.analysis.stragglers import SHARE_OF_STEP, Straggler
@@ -54,40 +55,31 @@ def share_on_path(analysis: Analysis, row: Straggler, charges: Charges, path: Cr
     # A CPU that is never seen to wait for its device may do so unseen, in launches that block: no path is sure then.
     if any(rank.trail is None or not len(rank.trail.waits) for rank in analysis.ranks):
         return None
-    members = np.flatnonzero(np.isin([rank.rank for rank in analysis.ranks], row.members))
-    others = np.setdiff1d(np.arange(len(analysis.ranks)), members)
-    if not np.isin(path.role[members], path.role[others]).all():
+    late = np.isin([rank.rank for rank in analysis.ranks], row.members)
+    if not np.isin(path.role[late], path.role[~late]).all():
         return None
+    found: Float64Array | Int64Array
     if row.cause == "slow-device":
         # All of its kernels take longer: of those on the path as much goes as of all.
-        part = _beyond(path.compute, path.compute, path, members, others) / np.maximum(path.compute[members], 1)
-        found = path.own[members] * part + _behind_launches(path, members, others)
+        part = beyond_role(path.compute, path.compute, path.role, late) / np.maximum(path.compute, 1)
+        found = path.own * part + _behind_launches(path, late)
     elif row.cause == "more-work":
         # What there is more of has to be launched too.
-        found = _beyond(path.own + path.cpu + path.launching, path.compute, path, members, others)
+        found = beyond_role(path.own + path.cpu + path.launching, path.compute, path.role, late)
     elif row.cause == "input":
-        found = _beyond(path.inputs, path.fetched, path, members, others)
+        found = beyond_role(path.inputs, path.fetched, path.role, late)
     elif row.cause == "host":
         # All that its CPU does on the path, up to what it does longer than those of the others.
-        longer = charges.lateness.excess[members, :, HOST] + charges.lateness.unseen[members, :, 1]
-        found = np.minimum((path.pauses + path.launching + path.cpu)[members], longer.sum(axis=1))
+        longer = charges.lateness.excess[:, :, HOST] + charges.lateness.unseen[:, :, 1]
+        found = np.minimum(path.pauses + path.launching + path.cpu, longer.sum(axis=1))
     else:
         return None
     steps = len(row.steps) if row.kind == "intermittent" else path.steps
-    return float(found.sum()) / path.length * path.steps / max(1, steps)
+    return float(found[late].sum()) / path.length * path.steps / max(1, steps)
 
 
-def _behind_launches(path: CriticalPath, members: Int64Array, others: Int64Array) -> Float64Array:
-    """What the CPU of each member is on the path for because it launches less often than those of the others: one that
+def _behind_launches(path: CriticalPath, late: NDArray[np.bool_]) -> Float64Array:
+    """What the CPU of each rank is on the path for because it launches less often than those of the others: one that
     launches a kernel only once the one before it is done, as when launches block, is as slow as its device."""
-    usual = np.array([np.median(path.gap[others[path.role[others] == path.role[rank]]]) for rank in members.tolist()])
-    slower = np.maximum(1 - usual / np.maximum(path.gap[members], 1.0), 0.0)
-    return np.asarray((path.cpu + path.launching)[members] * slower)
-
-
-def _beyond(
-    on_path: Int64Array, done: Int64Array, path: CriticalPath, members: Int64Array, others: Int64Array
-) -> Float64Array:
-    """What each member did longer than the median of the others of its role, as far as as much is on the path."""
-    usual = [np.median(done[others[path.role[others] == path.role[rank]]]) for rank in members.tolist()]
-    return np.asarray(np.clip(done[members] - np.array(usual), 0, on_path[members]), np.float64)
+    slower = 1 - usual_of_role(path.gap, path.role, late) / np.maximum(path.gap, 1.0)
+    return np.asarray((path.cpu + path.launching) * slower)

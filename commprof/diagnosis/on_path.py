@@ -11,14 +11,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
-from commprof.analysis.critical_path import CriticalPath
+from commprof.analysis.critical_path import CriticalPath, beyond_role, usual_of_role
 from commprof.analysis.stragglers import Straggler
 from commprof.intervals import Int64Array
-
-Bools = NDArray[np.bool_]
-Float64Array = NDArray[np.float64]
 
 KINDS = ("own", "launching", "inputs", "pauses", "cpu")
 """Parts of the path that lie on one rank, fields of :class:`CriticalPath`."""
@@ -71,29 +67,13 @@ def of_late(path: CriticalPath | None, numbers: Sequence[int], row: Straggler) -
         return OnPath({"pauses": path.pauses}) if row.cause == "host" and path.pauses.any() else None
     late = np.isin(np.array(numbers), row.members)
     if row.cause == "slow-device":
-        found = {"own": _beyond(path.own, path.compute, path.role, late)}
+        found = {"own": beyond_role(path.own, path.compute, path.role, late)}
     elif row.cause == "input":
-        found = {"inputs": _beyond(path.inputs, path.fetched, path.role, late)}
+        found = {"inputs": beyond_role(path.inputs, path.fetched, path.role, late)}
     elif row.cause == "host":
-        found = {"pauses": _beyond(path.pauses, path.paused, path.role, late)}
-        slower = 1 - _usual(path.gap, path.role, late) / np.maximum(path.gap, 1.0)
+        found = {"pauses": beyond_role(path.pauses, path.paused, path.role, late)}
+        slower = 1 - usual_of_role(path.gap, path.role, late) / np.maximum(path.gap, 1.0)
         found |= {kind: (getattr(path, kind) * slower).astype(np.int64) for kind in ("launching", "cpu")}
     else:
         return None
     return OnPath(found) if any(ns.any() for ns in found.values()) else None
-
-
-def _beyond(on_path: Int64Array, measured: Int64Array, role: Int64Array, late: Bools) -> Int64Array:
-    """What late ranks do longer than the others of their role, as far as as much of it is on the path."""
-    beyond = measured - _usual(measured.astype(np.float64), role, late)
-    return np.minimum(on_path, beyond).astype(np.int64)
-
-
-def _usual(measured: Float64Array, role: Int64Array, late: Bools) -> Float64Array:
-    """For late ranks the median of the others of their role, at most their own; for all others their own."""
-    usual = measured.copy()
-    for rank in np.flatnonzero(late).tolist():
-        others = measured[(role == role[rank]) & ~late]
-        if len(others):
-            usual[rank] = min(float(np.median(others)), measured[rank])
-    return usual

@@ -110,8 +110,8 @@ class SlimComplete(Struct, gc=False, tag_field="ph", tag="X"):
     args: SlimArgs
 
 
-class SlimFlowStart(Struct, gc=False, tag_field="ph", tag="s"):
-    """The start of an arrow between two events: every watched key is there, and nothing of it is kept."""
+class _SlimFlow(Struct, gc=False):
+    """One end of an arrow between two events: every watched key is there, and nothing of it is kept."""
 
     pid: Any
     tid: Any
@@ -120,14 +120,12 @@ class SlimFlowStart(Struct, gc=False, tag_field="ph", tag="s"):
     name: str
 
 
-class SlimFlowEnd(Struct, gc=False, tag_field="ph", tag="f"):
+class SlimFlowStart(_SlimFlow, gc=False, tag_field="ph", tag="s"):
+    """The start of such an arrow."""
+
+
+class SlimFlowEnd(_SlimFlow, gc=False, tag_field="ph", tag="f"):
     """The end of such an arrow."""
-
-    pid: Any
-    tid: Any
-    ts: float
-    cat: Literal[FLOW_CATEGORIES]  # type: ignore[valid-type]
-    name: str
 
 
 FLOW_KEYS = frozenset({"ph", "ts", "cat", "pid", "tid", "name"})

@@ -19,8 +19,9 @@ FIXTURE = Path(__file__).parents[2] / "fixtures" / "ddp-two-ranks"
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[str]:
     """Address of a scheduler with one worker, both in this process."""
-    distributed = pytest.importorskip("distributed")
-    with distributed.LocalCluster(
+    from distributed import LocalCluster
+
+    with LocalCluster(
         n_workers=1, threads_per_worker=1, processes=False, dashboard_address=None, protocol="tcp"
     ) as running:
         yield running.scheduler_address
@@ -47,7 +48,6 @@ def test_an_address_without_a_scheduler_is_one_line(
     address: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Given an address at which nothing listens, and one that is none.
-    pytest.importorskip("distributed")
     monkeypatch.setattr("commprof.analysis.cluster._CONNECT_S", 1)
 
     # When ranks are to be read there.

@@ -328,7 +328,7 @@ def test_a_folder_that_cannot_be_made_costs_one_warning_and_keeps_the_trace(
     raw.parent.rmdir()
 
 
-@pytest.mark.parametrize("out", ["s3://bucket/run", "gs://b/r", "https://host/x", "file:///tmp/x"])
+@pytest.mark.parametrize("out", ["s3://bucket/run", "gs://b/r", "https://host/x", "file:///runs/x"])
 def test_a_url_is_refused_before_the_first_step_c203(folder: Path, monkeypatch: pytest.MonkeyPatch, out: str) -> None:
     folder.mkdir()
     monkeypatch.chdir(folder)

@@ -37,16 +37,6 @@ Json = dict[str, Any]
 STEP = "step time"
 
 
-@pytest.fixture
-def view() -> Json:
-    return sample_parts.full_view()
-
-
-@pytest.fixture
-def report(view: Json) -> Json:
-    return view["report"]
-
-
 # The first screen.
 
 

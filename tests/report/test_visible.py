@@ -9,20 +9,10 @@ import pytest
 from commprof.report import summary
 from commprof.report.charts import calls, findings, hero, quality, split, stragglers, strategy, waiting
 from commprof.report.html import render_html
-from tests.report import sample_parts, sample_view
+from tests.report import sample_view
 from tests.report.test_html import Page
 
 Json = dict[str, Any]
-
-
-@pytest.fixture
-def view() -> Json:
-    return sample_parts.full_view()
-
-
-@pytest.fixture
-def report(view: Json) -> Json:
-    return view["report"]
 
 
 def test_a_formula_says_what_it_was_filled_in_with_and_what_its_letters_mean(report: Json) -> None:
