@@ -1,11 +1,13 @@
 """What the hook costs: ``python -m tests.benchmarks.capture_overhead [--record FILE] [--small]``.
 
 Two processes train a 12-million-parameter transformer with DDP on gloo. Inside the window: four steps
-recorded by the hook, four by a bare ``torch.profiler`` with the same options and four not recorded, in alternating
-order, with an A/A control of the same shape beside it; each step is paired with its neighbour of the other kind. The
-bare profiler is the floor of any hook that uses it. Outside the window: steps with a waiting hook against steps
-without.
-Ratios are medians of pairs with a 95 % bootstrap interval. The hook's own time is taken over 10,000 calls.
+recorded by the hook, four by a bare ``torch.profiler`` with the same options and, as the A/A control, four not
+recorded, in turn; between two such blocks always four steps that are not recorded. Each step is paired with its
+neighbours: the mean of the same step of the block before and of the block after, so that a machine that grows slower
+or faster meanwhile drops out. The bare profiler is the floor of any hook that uses it. Outside the window: steps with
+a waiting hook against steps without.
+Ratios are medians of pairs with a 95 % bootstrap interval over blocks, since the steps of a block share their noise.
+The hook's own time is taken over 10,000 calls.
 """
 
 from __future__ import annotations
@@ -37,6 +39,7 @@ from commprof.manifest import read_manifests
 BLOCK = 4
 CALLS = 10_000
 WINDOW = ("window", "window, bare profiler", "window, hook over bare profiler", "window A/A")
+Pairs = list[tuple[float, float]]
 
 
 class Job:
@@ -89,17 +92,26 @@ def bare(job: Job) -> list[float]:
     return times
 
 
-def interleaved(job: Job, cycles: int, *kinds: Callable[[int], list[float]]) -> list[list[float]]:
-    """``cycles`` blocks of each kind, forwards and backwards in turn, a step between them to settle; times by kind."""
-    times: list[list[float]] = [[] for _ in kinds]
+def interleaved(job: Job, cycles: int, *kinds: Callable[[int], list[float]]) -> list[Pairs]:
+    """``cycles`` blocks of each kind in turn, each between two blocks that are not recorded.
+
+    By kind: each step with the mean of its neighbours. A step to settle comes before every block.
+    """
+    pairs: list[Pairs] = [[] for _ in kinds]
+    job.step()
+    before = plain(job)
     for cycle in range(cycles):
         for kind in range(len(kinds))[:: 1 if cycle % 2 else -1]:
             job.step()
-            times[kind].extend(kinds[kind](cycle))
-    return times
+            block = kinds[kind](cycle)
+            job.step()
+            after = plain(job)
+            pairs[kind] += [(x, (a + b) / 2) for x, a, b in zip(block, before, after, strict=True)]
+            before = after
+    return pairs
 
 
-def outside(job: Job, folder: Path, steps: int) -> Any:
+def outside(job: Job, folder: Path, steps: int) -> Pairs:
     """Single steps with a hook that waits, and without one, in alternating order."""
     kinds: tuple[list[float], list[float]] = ([], [])
     with Capture(folder, model=job.model, skip=10**9) as capture:
@@ -111,7 +123,7 @@ def outside(job: Job, folder: Path, steps: int) -> Any:
                     capture.step()
                     seconds += time.perf_counter() - begin
                 kinds[kind].append(seconds)
-    return kinds
+    return list(zip(*kinds, strict=True))
 
 
 def own_time(folder: Path, slow_step: float | None) -> dict[str, float]:
@@ -136,22 +148,19 @@ def work(folder: Path, cycles: int, outside_steps: int, small: bool) -> None:
     for _ in range(4):
         job.step()
     found: dict[str, Any] = {}
-    hooked, alone, without = interleaved(
+    hooked, alone, control = interleaved(
         job, cycles, lambda n: recorded(job, folder / f"trace-{n}"), lambda n: bare(job), lambda n: plain(job)
     )
-    found["window"] = (hooked, without)
-    found["window, bare profiler"] = (alone, without)
-    found["window, hook over bare profiler"] = (hooked, alone)
-    found["window A/A"] = interleaved(job, cycles, lambda n: plain(job), lambda n: plain(job))
+    found["window"], found["window, bare profiler"], found["window A/A"] = hooked, alone, control
+    found["window, hook over bare profiler"] = [
+        (x / without, y / beside) for (x, without), (y, beside) in zip(hooked, alone, strict=True)
+    ]
     other = Job(96, 32)
     for _ in range(4):
         other.step()
     found["outside"] = outside(other, folder / "outside", outside_steps)
     halves = [other.step() for _ in range(2 * outside_steps)]
-    found["outside A/A"] = (
-        [halves[2 * i + i % 2] for i in range(outside_steps)],
-        [halves[2 * i + 1 - i % 2] for i in range(outside_steps)],
-    )
+    found["outside A/A"] = [(halves[2 * i + i % 2], halves[2 * i + 1 - i % 2]) for i in range(outside_steps)]
     dist.barrier()
     if rank == 0:
         found["own"] = own_time(folder / "own", None)
@@ -161,23 +170,23 @@ def work(folder: Path, cycles: int, outside_steps: int, small: bool) -> None:
     dist.destroy_process_group()
 
 
-def interval(first: list[float], second: list[float]) -> tuple[float, float, float]:
-    """Median of the paired ratios and its 95 % interval by 10,000 bootstrap samples."""
-    ratios = np.array(first) / np.array(second)
-    rng = np.random.default_rng(0)
-    medians = np.median(rng.choice(ratios, (10_000, len(ratios))), axis=1)
-    low, high = np.quantile(medians, [0.025, 0.975])
-    return float(np.median(ratios)), float(low), float(high)
+def interval(pairs: Pairs, block: int) -> tuple[float, float, float]:
+    """Median of the paired ratios and its 95 % interval by 10,000 bootstrap samples of blocks of ``block`` pairs."""
+    first, second = np.array(pairs).T
+    blocks = (first / second).reshape(-1, block)
+    samples = np.random.default_rng(0).integers(len(blocks), size=(10_000, len(blocks)))
+    low, high = np.quantile(np.median(blocks[samples].reshape(10_000, -1), axis=1), [0.025, 0.975])
+    return float(np.median(blocks)), float(low), float(high)
 
 
 def report(folder: Path) -> str:
     found = json.loads((folder / "found.json").read_text())
     lines = ["| what | pairs | step without, ms | ratio | 95 % interval |", "| --- | --- | --- | --- | --- |"]
     for name in (*WINDOW, "outside", "outside A/A"):
-        first, second = found[name]
-        middle, low, high = interval(first, second)
-        usual = 1000 * statistics.median(second)
-        lines.append(f"| {name} | {len(first)} | {usual:.1f} | {middle:.3f} | {low:.3f} to {high:.3f} |")
+        pairs = found[name]
+        middle, low, high = interval(pairs, BLOCK if name in WINDOW else 1)
+        usual = "" if "over" in name else f"{1000 * statistics.median(without for _, without in pairs):.1f}"
+        lines.append(f"| {name} | {len(pairs)} | {usual} | {middle:.3f} | {low:.3f} to {high:.3f} |")
     lines += [
         "",
         "| step() outside the window, over 10,000 calls | mean, us | 99th of 100, us |",
@@ -222,7 +231,8 @@ def main() -> None:
             "`bare profiler` the same with `torch.profiler` alone and the same options, below which no hook that uses "
             "it can be, "
             "`outside` steps with a waiting hook (its `step()` included) with steps without one; A/A is the same "
-            "comparison of two equal kinds.\n\n"
+            "comparison of two equal kinds. In the window each step is compared with the mean of the same step of the "
+            "unrecorded blocks before and after it; intervals are bootstrapped over blocks of four steps.\n\n"
         )
         options.record.write_text(head + table + "\n")
 
