@@ -114,8 +114,8 @@ def gain_of(analysis: Analysis, totals: Totals) -> str:
     of = "of step time" if word == "step" else "of window"
     each = "per step " if word == "step" else ""
     sentence = (
-        f"At most {format_ns(gain)} {each}({format_share(totals.share(totals.blocking))} {of}) would come back if all "
-        f"communication were hidden: {format_ns(per)} would become {format_ns(per - gain)}."
+        f"At most {format_ns(gain)} {each}({format_share(totals.share(totals.blocking))} {of}{mean_of(analysis)}) "
+        f"would come back if all communication were hidden: {format_ns(per)} would become {format_ns(per - gain)}."
     )
     if totals.blocking < totals.exposed_comm:
         sentence += " Exposed communication during which the host had launched nothing else is not counted."
@@ -161,7 +161,7 @@ def where_of(analysis: Analysis) -> str | None:
     if not total:
         return None
     key, most = min(exposed.items(), key=lambda item: (-item[1], item[0]))
-    number = f"{count[key]} {'call' if count[key] == 1 else 'calls'}"
+    number = f"{count[key]:,} {'call' if count[key] == 1 else 'calls'}"
     part = "All" if most == total else f"{format_share(most / total)} of"
     return (
         f"{part} exposed communication sits in {key[0].replace('_', '-')} "

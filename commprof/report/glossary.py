@@ -190,6 +190,16 @@ MEASURED = (
         "per rank of the job. Waiting that an earlier late rank caused is passed on along the chain to where it began.",
     ),
     Term(
+        "late-shares",
+        "Shares of a late rank",
+        "Four numbers speak of lateness, each with its own whole. The verdict: what late ranks that are named cost all "
+        "ranks together, over the step time of all, the late one included, which waits for nobody. The charge of a "
+        "late rank: what the others lose to it, over the others alone, so with two ranks it is about twice that of "
+        "the verdict. The finding: what shows on the rank that loses the most, over its step. And the limit "
+        "max-straggler-wait holds all exposed waiting for other ranks, whether anybody is named or not, over the step "
+        "time of all ranks.",
+    ),
+    Term(
         "wait-chain",
         "Chain of waiting",
         "Who waited for whom in the step in which late ranks cost most: from its longest wait to the late rank, on to "

@@ -21,6 +21,9 @@ NAMED = {
 }
 """The limits with an option of their own: which number, and on which side of the limit it may be."""
 
+_WHAT = {"overall.wait_share": ": all exposed waiting for other ranks, mean over ranks"}
+"""What a number is where its name alone could be taken for another one of the report."""
+
 _OPERATORS: dict[str, Callable[[float, float], bool]] = {
     "<=": operator.le, ">=": operator.ge, "<": operator.lt, ">": operator.gt,
 }  # fmt: skip
@@ -186,9 +189,10 @@ def check_line(row: dict[str, Any], whole: str) -> str:
         if _is_share(row["key"])
         else ""
     )
+    what = _WHAT.get(row["key"], "")
     if row["ok"]:
-        return f"{name}: {shown}{of} keeps the limit ({row['sign']} {allowed})"
-    return f"{name}: {shown}{of} is {'above' if row['sign'] in ('<=', '<') else 'below'} the limit of {allowed}"
+        return f"{name}: {shown}{of} keeps the limit ({row['sign']} {allowed}){what}"
+    return f"{name}: {shown}{of} is {'above' if row['sign'] in ('<=', '<') else 'below'} the limit of {allowed}{what}"
 
 
 def _shown(key: str, value: float) -> str:

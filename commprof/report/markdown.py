@@ -10,7 +10,7 @@ from commprof.report.causes import EXPOSED, named
 from commprof.report.charts.findings import with_unit
 from commprof.report.charts.pipeline import longest_stage
 from commprof.report.charts.strategy import strategy
-from commprof.report.charts.wording import clean, time_base
+from commprof.report.charts.wording import base_of_findings, clean, time_base
 from commprof.report.summary import of_what
 from commprof.units import format_bytes, format_gbps, format_ns, format_share
 
@@ -58,8 +58,8 @@ def _findings(report: dict[str, Any]) -> list[str]:
     found = summary.top_findings(report, _MOST_FINDINGS)
     if not found:
         return []
-    base = time_base(report)
-    parts = [f"## What costs time {summary.per_what(report)}, and what to change"]
+    base = base_of_findings(report, time_base(report))
+    parts = [f"## {summary.findings_title(report)}"]
     for finding in found:
         row = report["findings"][finding.number - 1]
         lines = [
@@ -88,9 +88,10 @@ def _causes(report: dict[str, Any]) -> list[str]:
 
 
 def _late(report: dict[str, Any]) -> list[str]:
-    rows = summary.late(report, 10)
+    rows, harmless = summary.late(report, 10), summary.harmless_line(report)
+    also = [_text(harmless)] if harmless else []
     if not rows:
-        return []
+        return also
     body = [
         [_text(row["name"]), _text(row["kind"]), _text(row["cause"]), row["charged"], row["share"], row["last"],
          " → ".join(row["chain"]) or "n/a"]
@@ -100,12 +101,12 @@ def _late(report: dict[str, Any]) -> list[str]:
         "late",
         "when",
         "cause",
-        f"costs every rank {summary.per_what(report)}",
+        f"charged {summary.per_what(report)}: what each of the others waits on average",
         "share",
         "arrival",
         "chain of ranks",
     ]
-    return ["## Who the others wait for", _table(head, body)]
+    return ["## Who the others wait for", _table(head, body), *also]
 
 
 def _strategy(report: dict[str, Any]) -> list[str]:

@@ -11,9 +11,9 @@ from commprof.report.charts.exposure import exposure
 from commprof.report.charts.findings import CONFIDENCE
 from commprof.report.charts.idle import idle
 from commprof.report.charts.pipeline import pipeline
-from commprof.report.charts.stragglers import stragglers
+from commprof.report.charts.stragglers import harmless, stragglers
 from commprof.report.charts.strategy import strategy
-from commprof.report.charts.wording import clean, share_of, share_shown, time_base
+from commprof.report.charts.wording import clean, losing, share_of, share_shown, time_base
 from commprof.units import format_ns
 
 Json = dict[str, Any]
@@ -106,7 +106,8 @@ class Advice:
 
 def top_findings(report: Json, most: int = MOST_FINDINGS) -> list[Advice]:
     """The findings that cost the most, the largest first; without those that cost nothing."""
-    base = time_base(report)
+    # The heading says whose step it is.
+    base = of_what(report) if losing(report) is None else f"its {of_what(report).removesuffix(' time')}"
     rows = [
         (number, row)
         for number, row in enumerate(report["findings"] or [], 1)
@@ -129,12 +130,8 @@ def top_findings(report: Json, most: int = MOST_FINDINGS) -> list[Advice]:
 def findings_title(report: Json) -> str:
     """Heading of the findings: their shares are of the step of the rank that loses the most."""
     text = f"What costs time {per_what(report)}, and what to change"
-    bar = report.get("accounting")
-    if not bar or len(report["ranks"]) < 2:
-        return text
-    ranks = bar["ranks"]
-    who = f"rank {ranks[0]}, which loses the most" if len(ranks) == 1 else "the rank that loses the most in each step"
-    return f"{text} ({who}: {format_ns(bar['duration_ns'] // bar['steps'])})"
+    who = losing(report)
+    return text if who is None else f"{text} ({who})"
 
 
 def causes(report: Json, most: int = MOST_CAUSES) -> list[Json]:
@@ -181,6 +178,12 @@ def late(report: Json, most: int = MOST_LATE) -> list[Json]:
     return found["rows"][:most] if found else []
 
 
+def harmless_line(report: Json) -> str | None:
+    """Who is late without being named, and why not; ``None`` if nobody is."""
+    found = harmless(report, time_base(report))
+    return None if found is None else f"Late, but not named: {found['ranks']} {per_what(report)}: {found['why']}."
+
+
 def telling_ranks(report: Json, most: int) -> tuple[list[Json], str | None]:
     """Rows of ranks to print, and a line if that is not all: of more than ``most``, the two with the least and the
     two with the most communication, since the rank that the others wait for waits least itself."""
@@ -216,11 +219,14 @@ def group_name(rows: list[Json], brief: bool = False) -> str:
     return ", ".join([*words, role] if role else words) or "unknown"
 
 
-def notes(report: Json) -> list[str]:
-    """Notes that speak of this run; of many of one kind, such as one per rank, the first and how many more."""
+def notes(report: Json, without: tuple[str, ...] = ()) -> list[str]:
+    """Notes that speak of this run; of many of one kind, such as one per rank, the first and how many more.
+
+    Notes of the kinds ``without`` are told elsewhere.
+    """
     kinds: dict[str, list[str]] = {}
     for note in report["notes"]:
-        if note["code"] != "not-built":
+        if note["code"] not in ("not-built", *without):
             kinds.setdefault(note["code"], []).append(note["message"])
     lines = []
     for messages in kinds.values():

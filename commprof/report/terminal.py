@@ -43,6 +43,9 @@ def print_summary(view: dict[str, Any], console: Console) -> None:
         console.print(Text(f"No single cause stands out of the noise: {line.removeprefix('and ')}", style="italic"))
     if not any(finding.id == "straggler" for finding in found):
         _print_late(report, console)
+    if line := summary.harmless_line(report):
+        console.print()
+        console.print(Text(line))
     _print_wait_chain(report, console)
     if line := longest_stage(report):
         console.print()
@@ -115,8 +118,10 @@ def _print_late(report: dict[str, Any], console: Console) -> None:
     if not rows:
         return
     console.print()
+    per = summary.per_what(report)
     for row in rows:
-        text = f"Late {row['kind']}: {row['name']}, {row['cause']}; costs every rank {row['charged']}, {row['last']}"
+        charge = f"charged with {row['charged']} {per}, which each of the others waits on average"
+        text = f"Late {row['kind']}: {row['name']}, {row['cause']}; {charge}; {row['last']}"
         if row["chain"]:
             text += f"; chain of waiting: rank {' -> '.join(row['chain'])}"
         console.print(Text(text))
@@ -258,7 +263,8 @@ def _bandwidth(values: list[float]) -> str:
 
 
 def _print_notes(report: dict[str, Any], console: Console) -> None:
-    notes = summary.notes(report)
+    # Who is late without costing anything stands above, in one line for all.
+    notes = summary.notes(report, without=("waits-cost-nothing",))
     if not notes:
         return
     console.print()

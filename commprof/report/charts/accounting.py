@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from commprof.report.charts.wording import Json, clean, share_of, share_shown
+from commprof.report.charts.wording import Json, base_of_findings, clean, share_of, share_shown
 from commprof.units import format_ns
 
 _KINDS = ("compute", "exposed", "copy", "idle")
@@ -27,7 +27,7 @@ def segments(report: Json, base: str) -> Json | None:
     found = report.get("accounting")
     if not found or not found["duration_ns"]:
         return None
-    steps, whole = found["steps"], found["duration_ns"]
+    steps, whole, base = found["steps"], found["duration_ns"], base_of_findings(report, base)
     parts = sorted(
         (
             {"kind": kind, "ns": ns, "finding": part["finding"]}
@@ -73,7 +73,7 @@ def top(report: Json, base: str) -> list[Json]:
         (number, row) for number, row in enumerate(report["findings"] or [], 1)
         if row["severity"] != "info" and (row["recoverable_ns"] or row["charged_ns"])
     ]  # fmt: skip
-    return [_top(number, row, base) for number, row in rows[:MOST_TOP]]
+    return [_top(number, row, base_of_findings(report, base)) for number, row in rows[:MOST_TOP]]
 
 
 def _top(number: int, row: Json, base: str) -> Json:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from commprof.report.causes import EXPOSED, IDLE, LATE, OF_FINDINGS, Word
-from commprof.report.charts.wording import STEP, Json, clean, rank_ranges, share_of
+from commprof.report.charts.wording import STEP, Json, base_of_findings, clean, losing, rank_ranges, share_of
 from commprof.units import format_bytes, format_gbps, format_ns
 
 MOST_FINDINGS = 20
@@ -43,13 +43,15 @@ def findings(report: Json, base: str, present: set[str], groups: dict[int, str])
     if not rows:
         return None
     numbered = list(enumerate(rows, 1))
+    own = base_of_findings(report, base)
     main = [pair for pair in numbered if pair[1]["severity"] != "info"]
     info = [pair for pair in numbered if pair[1]["severity"] == "info" and not _is_minor(pair[1])]
     minor = [pair for pair in numbered if pair[1]["severity"] == "info" and _is_minor(pair[1])]
     return {
-        "rows": [_finding(row, number, base, present, groups) for number, row in main[:MOST_FINDINGS]],
+        "whose": losing(report),
+        "rows": [_finding(row, number, (base, own), present, groups) for number, row in main[:MOST_FINDINGS]],
         "total": len(main),
-        "info": [_finding(row, number, base, present, groups) for number, row in info[:MOST_INFO]],
+        "info": [_finding(row, number, (base, own), present, groups) for number, row in info[:MOST_INFO]],
         "info_total": len(info),
         "minor": [
             {
@@ -68,7 +70,9 @@ def _is_minor(row: Json) -> bool:
     return bool(row["charged_ns"]) and (row["share_of_step"] or 0) < _MINOR
 
 
-def _finding(row: Json, number: int, base: str, present: set[str], groups: dict[int, str]) -> Json:
+def _finding(row: Json, number: int, bases: tuple[str, str], present: set[str], groups: dict[int, str]) -> Json:
+    """``bases``: what shares of the step are of, in general and on the rank that findings are of."""
+    base, own = bases
     return {
         "id": clean(row["id"], 40),
         "number": number,
@@ -76,11 +80,11 @@ def _finding(row: Json, number: int, base: str, present: set[str], groups: dict[
         "title": clean(row["title"], 300),
         "charged": format_ns(row["charged_ns"]),
         "recoverable": None if row["recoverable_ns"] is None else format_ns(row["recoverable_ns"]),
-        "share": share_of(row["share_of_step"], base),
+        "share": share_of(row["share_of_step"], own),
         "where": _where(row, base),
         "cause": _cause(row.get("cause"), row["id"]),
         "evidence": [
-            {"what": clean(item["what"], 200), "value": with_unit(item["value"], item.get("unit"), base)}
+            {"what": clean(item["what"], 200), "value": with_unit(item["value"], item.get("unit"), own)}
             for item in row["evidence"][:MOST_EVIDENCE]
             if item["value"] != 0
         ],

@@ -14,6 +14,7 @@ from commprof.report.charts.wording import (
     micro_steps,
     rank_ranges,
     ratio,
+    several_ranks,
     share_of,
     time_base,
 )
@@ -32,7 +33,7 @@ class Part:
     kind: str
     name: str
     time: str
-    share: str
+    share: str | None
     details: tuple[str, ...]
 
 
@@ -127,7 +128,8 @@ def _bar(report: Json, listed: set[int]) -> Json | None:
         whole, overlap = split["duration_ns"], split["overlap_ns"]
     else:
         return None
-    parts = _parts(ns, whole, base, overlap, _details(report))
+    of_one = charged is not None and several_ranks(report)
+    parts = _parts(ns, whole, None if of_one else base, overlap, _details(report))
     drawn = charged["segments"] if charged else [_plain(part, size, whole) for part, size in parts]
     for segment in drawn:
         segment["number"] = segment["number"] if segment["number"] in listed else None
@@ -154,13 +156,14 @@ def _details(report: Json) -> dict[str, tuple[str, ...]]:
 
 
 def _parts(
-    ns: tuple[float, ...], whole: float, base: str, overlap: float | None, details: dict[str, tuple[str, ...]]
+    ns: tuple[float, ...], whole: float, base: str | None, overlap: float | None, details: dict[str, tuple[str, ...]]
 ) -> list[tuple[Part, float]]:
+    """Without a ``base`` there are no shares: those of one rank of several would stand beside a headline of all."""
     compute, exposed, copies, idle = ns
     hidden: tuple[str, ...] = ()
     if overlap:
-        share = share_of(overlap / (overlap + exposed), COMM)
-        hidden = (f"{format_ns(round(overlap))} of it hide {share}",)
+        what = "communication" if base is None else share_of(overlap / (overlap + exposed), COMM)
+        hidden = (f"{format_ns(round(overlap))} of it hide {what}",)
     rows = [
         ("compute", "Compute", compute, hidden),
         ("exposed", "Exposed communication", exposed, details.get("exposed", ())),
@@ -168,7 +171,7 @@ def _parts(
         ("idle", "Idle", idle, details.get("idle", ())),
     ]
     return [
-        (Part(kind, name, format_ns(round(size)), share_of(size / whole, base), told), size)
+        (Part(kind, name, format_ns(round(size)), share_of(size / whole, base) if base else None, told), size)
         for kind, name, size, told in rows if kind != "copy" or size >= _SHOWN * whole
     ]  # fmt: skip
 
@@ -181,7 +184,7 @@ def _plain(part: Part, size: float, whole: float) -> Json:
         "number": None,
         "width": size / whole * 100,
         "time": part.time,
-        "text": f"{part.name}: {part.time}, {part.share}",
+        "text": ", ".join(filter(None, (f"{part.name}: {part.time}", part.share))),
     }
 
 
@@ -195,7 +198,7 @@ def _bar_title(report: Json, charged: bool) -> str:
         where = f"{one} loses the most"
     if not has_step_marks(report):
         return f"Where the window goes: {where}"
-    steps = {rank["mean"].get("steps") or 1 for rank in rows}
+    steps = {report["accounting"]["steps"]} if charged else {rank["mean"].get("steps") or 1 for rank in rows}
     low, high = min(steps), max(steps)
     period = micro_steps(report)
     what = f"optimizer step of {period} micro-steps" if period else "step"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from commprof.units import format_share
+from commprof.units import format_ns, format_share
 
 Json = dict[str, Any]
 
@@ -48,6 +48,30 @@ def time_base(report: Json) -> str:
 def micro_steps(report: Json) -> int | None:
     """Step marks per optimizer step where means are over optimizer steps; ``None`` where they are over single steps."""
     return next((rank["micro_steps"] for rank in report["ranks"] if rank.get("micro_steps")), None)
+
+
+def several_ranks(report: Json) -> bool:
+    """Whether the report is of more than one rank, so that a mean over ranks and the numbers of one may differ."""
+    return len({row["rank"] for row in report["ranks"]}) > 1
+
+
+def losing(report: Json) -> str | None:
+    """Whose step the findings are of, where there are several ranks, and how long it is: of the one that loses the most
+    (``spec``: section 11); ``None`` for a single rank."""
+    bar = report.get("accounting")
+    if not bar or not several_ranks(report):
+        return None
+    ranks = bar["ranks"]
+    who = f"rank {ranks[0]}, which loses the most" if len(ranks) == 1 else "the rank that loses the most in each step"
+    return f"{who}: {format_ns(bar['duration_ns'] // bar['steps'])}"
+
+
+def base_of_findings(report: Json, base: str) -> str:
+    """What shares of findings are of: ``step time``; of several ranks that of one, as in ``step time on rank 3``."""
+    if losing(report) is None:
+        return base
+    ranks = report["accounting"]["ranks"]
+    return f"{base} on rank {ranks[0]}" if len(ranks) == 1 else f"{base} on that rank"
 
 
 def share_of(share: float | None, whole: str) -> str:
