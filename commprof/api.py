@@ -12,7 +12,7 @@ from commprof.errors import InputRefused
 from commprof.report.markdown import render_markdown
 from commprof.report.view import build_view
 from commprof.report.write import json_text, write_bytes
-from commprof.trace.discover import find_candidates
+from commprof.trace.discover import LEADS_NOWHERE, find_candidates
 from commprof.trace.model import Trace
 from commprof.trace.read import read_rank
 from commprof.trace.recaptures import newest_captures
@@ -27,9 +27,11 @@ def load(paths: Pathish | Iterable[Pathish], *, only: str | None = None) -> Trac
     """
     given = [os.fspath(paths)] if isinstance(paths, (str, os.PathLike)) else [os.fspath(path) for path in paths]
     ranks, ignored = [], []
-    found = newest_captures(find_candidates(given, only))
+    dangling: list[str] = []
+    found = newest_captures(find_candidates(given, only, dangling))
     candidates = found.kept
     ignored += [(candidate.display, "an older capture in the same folder") for candidate in found.older]
+    ignored += [(path, LEADS_NOWHERE) for path in dangling]
     for candidate in candidates:
         try:
             ranks.append(read_rank(candidate.path, manifest=candidate.manifest))

@@ -18,7 +18,7 @@ from commprof.analysis.selection import StepSelection, parse_steps
 from commprof.errors import CannotAnswer, CommprofError, InputRefused, NotATrace, WorkerDied
 from commprof.manifest import Manifest
 from commprof.trace.classify import compile_patterns
-from commprof.trace.discover import Candidate, find_candidates, manifests_without_trace
+from commprof.trace.discover import LEADS_NOWHERE, Candidate, find_candidates, manifests_without_trace
 from commprof.trace.read import read_rank
 from commprof.trace.recaptures import newest_captures
 from commprof.trace.workers import open_pool
@@ -71,7 +71,8 @@ def analyze(
     options = AnalysisOptions(hosts, hardware)
     options.check()
     selection = None if steps is None else parse_steps(steps)
-    found = newest_captures(find_candidates(given, only))
+    dangling: list[str] = []
+    found = newest_captures(find_candidates(given, only, dangling))
     candidates = found.kept
     if on_total is not None:
         on_total(sum(candidate.size for candidate in candidates))
@@ -110,7 +111,12 @@ def analyze(
         listed = "; ".join(f"{path}: {reason}" for path, reason in ignored[:3])
         raise InputRefused(f"{', '.join(given)}: no trace found ({listed})", hint="give a Kineto JSON trace")
     ignored += [(candidate.display, "an older capture in the same folder") for candidate in found.older]
+    ignored += [(path, LEADS_NOWHERE) for path in dangling]
     analysis = combine(given[0] if len(given) == 1 else ", ".join(given), ranks, ignored, manifests, comm_patterns)
+    if dangling:
+        listed = ", ".join(dangling[:3]) + (", ..." if len(dangling) > 3 else "")
+        what = "link leads nowhere and was" if len(dangling) == 1 else "links lead nowhere and were"
+        analysis.warnings.append(f"{len(dangling):,} {what} left out: {listed}")
     if (told := found.told()) is not None:
         analysis.warnings.insert(0, told)
         analysis.notes.insert(0, Note("older-captures", f"{told[:1].upper()}{told[1:]}."))

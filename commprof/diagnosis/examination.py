@@ -16,7 +16,7 @@ from commprof.analysis.rank import analyze_rank
 from commprof.analysis.windows import step_marks
 from commprof.errors import CannotAnswer, CommprofError, InputRefused, NotATrace
 from commprof.manifest import SUFFIX, Manifest, read_manifest
-from commprof.trace.discover import Candidate, find_candidates
+from commprof.trace.discover import LEADS_NOWHERE, Candidate, find_candidates
 from commprof.trace.metadata import rank_in_name
 from commprof.trace.model import FileFacts, RankTrace
 from commprof.trace.read import read_rank
@@ -207,8 +207,12 @@ def _refused(candidate: Candidate, error: CommprofError, found: Examination) -> 
 
 def _meant_as_trace(candidate: Candidate) -> bool:
     """Whether the name says that this should be the trace of a rank; a folder may hold other things too."""
-    name = os.path.basename(candidate.path)
-    return candidate.manifest is not None or rank_in_name(name) is not None or ".trace." in name
+    return candidate.manifest is not None or _named_as_trace(candidate.path)
+
+
+def _named_as_trace(path: str) -> bool:
+    name = os.path.basename(path)
+    return rank_in_name(name) is not None or ".trace." in name
 
 
 def _candidates(given: list[str], only: str | None, found: Examination) -> list[Candidate]:
@@ -216,12 +220,18 @@ def _candidates(given: list[str], only: str | None, found: Examination) -> list[
     manifests = _manifests(given, found)
     broken = list(found.broken)
     try:
-        newest = newest_captures(find_candidates(given, only))
+        dangling: list[str] = []
+        newest = newest_captures(find_candidates(given, only, dangling))
     except InputRefused:
         if not broken:
             raise
     else:
         found.passed_over += [(it.display, "an older capture in the same folder") for it in newest.older]
+        for path in dangling:
+            if _named_as_trace(path):
+                found.broken.append(Broken(path, LEADS_NOWHERE, "copy the file that it stands for"))
+            else:
+                found.passed_over.append((path, LEADS_NOWHERE))
         return newest.kept
     files = [file for path in given for file in _local_files(path)]
     return [

@@ -13,6 +13,10 @@ from commprof.errors import InputRefused
 from commprof.manifest import SLOW_PREFIX, SUFFIX, Manifest, read_manifests
 
 _GLOB_MARKS = frozenset("*?[")
+_NOWHERE = -1
+"""Size of what a link names that leads to no file."""
+
+LEADS_NOWHERE = "a link that leads nowhere"
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,21 +30,45 @@ class Candidate:
     size: int = 0
 
 
-def find_candidates(paths: Sequence[str], only: str | None = None) -> list[Candidate]:
+def find_candidates(
+    paths: Sequence[str], only: str | None = None, dangling: list[str] | None = None
+) -> list[Candidate]:
     """All candidates in order of path; raises :class:`InputRefused` for a path that is not there.
 
-    ``only`` keeps the files whose name or relative path matches the pattern.
+    ``only`` keeps the files whose name or relative path matches the pattern. Links in folders that lead nowhere are
+    added to ``dangling``, as they would show in the report.
     """
     found: list[Candidate] = []
     for path in paths:
         found += _in_url(path) if "://" in path else _in_path(path)
-    unique = {candidate.path: candidate for candidate in (_told_apart(found) if len(paths) > 1 else found)}
-    chosen = [c for c in unique.values() if only is None or _matches(c, only)]
+    wanted = [c for c in (_told_apart(found) if len(paths) > 1 else found) if only is None or _matches(c, only)]
+    lost = [candidate.display for candidate in wanted if candidate.size == _NOWHERE]
+    chosen = _once([candidate for candidate in wanted if candidate.size != _NOWHERE])
+    if dangling is not None:
+        dangling += lost
     if not chosen:
         _refuse_empty_captures(paths)
         reason = "no file in it" if only is None else f"no file matches {only!r}"
+        if lost:
+            reason = f"{lost[0]} is a link that leads nowhere"
         raise InputRefused(f"{', '.join(paths)}: {reason}", hint="give the folder of a capture or a trace file")
     return sorted(chosen, key=lambda candidate: candidate.path)
+
+
+def _once(found: list[Candidate]) -> list[Candidate]:
+    """Each file once, however many of the paths, links to folders and links beside it lead to it."""
+    folders: dict[str, str] = {}
+    unique: dict[str, Candidate] = {}
+    for candidate in found:
+        if "://" in candidate.path:
+            unique[candidate.path] = candidate
+        else:
+            folder, name = os.path.split(candidate.path)
+            if folder not in folders:
+                folders[folder] = os.path.realpath(folder)
+            unique[os.path.join(folders[folder], name)] = candidate
+    # A link to a file that is not meant itself stands for it.
+    return [it for place, it in unique.items() if not os.path.islink(place) or os.path.realpath(place) not in unique]
 
 
 def _told_apart(found: list[Candidate]) -> list[Candidate]:
@@ -92,7 +120,11 @@ def _in_folder(folder: str) -> list[Candidate]:
             folders[:] = [name for name in folders if not name.startswith(SLOW_PREFIX)]
         for name in sorted(names):
             path = os.path.join(base, name)
-            if name.startswith(".") or name.endswith(SUFFIX) or not os.path.isfile(path):
+            if name.startswith(".") or name.endswith(SUFFIX):
+                continue
+            if not os.path.isfile(path):
+                if os.path.islink(path) and not os.path.exists(path):
+                    found.append(Candidate(path, os.path.relpath(path, folder), False, None, _NOWHERE))
                 continue
             found.append(
                 Candidate(path, os.path.relpath(path, folder), False, manifests.get(name), os.path.getsize(path))

@@ -113,6 +113,8 @@ class Document:
         if root != b"{":
             while len(buffer) < _SNIFFED and not stream.at_end:
                 buffer += stream.take()
+            if _is_tar(buffer):
+                raise NotATrace(f"{self.path}: a tar archive", hint="unpack it and give the folder")
             raise NotATrace(f"{self.path}: not a trace ({_kind_of(buffer)})", hint="give a Kineto JSON trace")
         while True:
             for match in _EVENTS_KEY.finditer(buffer):
@@ -365,6 +367,11 @@ def _middle_boundary(buffer: bytes, position: int, cut: int) -> int | None:
     middle = (position + cut) // 2
     match = _BOUNDARY.search(buffer, middle, cut)
     return match.start() + 1 if match is not None else last_boundary(buffer, position, middle) or None
+
+
+def _is_tar(buffer: bytes) -> bool:
+    """Whether this is the header of the first file in a tar archive (POSIX.1-1988 and GNU)."""
+    return buffer[257:262] == b"ustar"
 
 
 def _kind_of(buffer: bytes) -> str:

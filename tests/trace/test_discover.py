@@ -1,0 +1,103 @@
+"""Which files are meant: links that lead nowhere, one file under two names, archives."""
+
+from __future__ import annotations
+
+import io
+import tarfile
+from pathlib import Path
+
+import pytest
+
+from commprof.errors import InputRefused
+from commprof.trace.discover import find_candidates
+from tests.builders.command import analyze, call
+from tests.builders.kineto import t0
+
+
+def test_links_that_lead_nowhere_are_counted_and_listed(tmp_path: Path) -> None:
+    runs = tmp_path / "runs"
+    t0().write(runs / "rank0.json")
+    for rank in (1, 2):
+        (runs / f"rank{rank}.json").symlink_to(tmp_path / "moved" / f"rank{rank}.json")
+
+    run = analyze(runs, tmp_path / "out.json")
+    doctor = call("doctor", runs)[1]
+
+    assert run.code == 0
+    assert "2 links lead nowhere and were left out: rank1.json, rank2.json" in run.stderr
+    assert run.report["input"]["ignored"] == [
+        {"path": f"rank{rank}.json", "reason": "a link that leads nowhere"} for rank in (1, 2)
+    ]
+    assert "a link that leads nowhere" in doctor
+
+
+def test_a_folder_of_dead_links_alone_says_so(tmp_path: Path) -> None:
+    (tmp_path / "runs").mkdir()
+    (tmp_path / "runs" / "rank0.json").symlink_to(tmp_path / "moved.json")
+
+    with pytest.raises(InputRefused, match=r"rank0\.json is a link that leads nowhere"):
+        find_candidates([str(tmp_path / "runs")])
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        ["runs/*", "runs/a/rank0.json"],
+        ["runs/**/*"],
+        ["runs/a/*.json", "runs/../runs/a/rank0.json"],
+        ["runs"],
+    ],
+)
+def test_one_file_under_several_names_is_read_once(
+    given: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The folder twice, by itself and as "latest"; the file too, as "first.json" beside it.
+    monkeypatch.chdir(tmp_path)
+    t0().write(tmp_path / "runs" / "a" / "rank0.json")
+    (tmp_path / "runs" / "latest").symlink_to("a")
+    (tmp_path / "runs" / "a" / "first.json").symlink_to("rank0.json")
+
+    found = find_candidates(given)
+
+    assert len(found) == 1
+    assert Path(found[0].path).resolve() == tmp_path / "runs" / "a" / "rank0.json"
+
+
+def test_links_from_elsewhere_are_files_of_their_own(tmp_path: Path) -> None:
+    store = t0().write(tmp_path / "store" / "0123.json")
+    for name in ("rank0.json", "rank1.json"):
+        (tmp_path / "runs").mkdir(exist_ok=True)
+        (tmp_path / "runs" / name).symlink_to(store)
+
+    assert [Path(it.path).name for it in find_candidates([str(tmp_path / "runs")])] == ["rank0.json", "rank1.json"]
+
+
+@pytest.mark.parametrize("mode", ["w", "w:gz"])
+@pytest.mark.parametrize("named", [True, False])
+def test_an_archive_of_traces_is_to_be_unpacked(mode: str, named: bool, tmp_path: Path) -> None:
+    text = t0().text("compact").encode()
+    entry = tarfile.TarInfo("runs/rank0.json")
+    entry.size = len(text)
+    path = tmp_path / "in" / "runs.tar"
+    path.parent.mkdir()
+    with tarfile.open(path, mode) as archive:
+        archive.addfile(entry, io.BytesIO(text))
+
+    code, _, errors = call("analyze", path if named else path.parent, "--no-html")
+
+    assert code == 2
+    assert len(errors.splitlines()) == 1
+    assert "a tar archive" in errors
+    assert "binary" not in errors
+    assert "unpack it and give the folder" in errors
+
+
+def test_an_archive_beside_traces_is_listed(tmp_path: Path) -> None:
+    t0().write(tmp_path / "runs" / "rank0.json")
+    with tarfile.open(tmp_path / "runs" / "all.tar.gz", "w:gz") as archive:
+        archive.add(tmp_path / "runs" / "rank0.json", "rank0.json")
+
+    run = analyze(tmp_path / "runs", tmp_path / "out.json")
+
+    assert run.code == 0
+    assert run.report["input"]["ignored"] == [{"path": "all.tar.gz", "reason": "a tar archive"}]
