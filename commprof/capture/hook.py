@@ -22,7 +22,7 @@ from typing import Any, Self
 from commprof.capture.engine import Engine, RunFacts, Whereabouts
 from commprof.capture.folder import CaptureFolder, describe
 from commprof.capture.recording import Recording, RunState, manifest_of
-from commprof.capture.selection import Ranks, parse_folder, parse_ranks
+from commprof.capture.selection import Ranks, check_model, parse_folder, parse_ranks
 from commprof.capture.slow_steps import MOST_KEPT, MOST_RECORDINGS, SlowSteps
 from commprof.capture.termination import Termination
 from commprof.capture.window import DEFAULT_MAX_STEPS, StepLog, Window
@@ -100,6 +100,7 @@ class Capture:
     ) -> None:
         folder = parse_folder(out)
         self._choice = parse_ranks(ranks)
+        check_model(model)
         self._slow = None if slow_step is None else SlowSteps(slow_step)
         self._warned: set[str] = set()
         window = Window(skip, warmup, steps)

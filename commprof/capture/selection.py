@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from commprof.capture.engine import Whereabouts
 from commprof.errors import UsageError
@@ -39,7 +41,12 @@ class RankChoice:
         return self.kind == "all" or _in_replica(where)
 
     def doubt(self, where: Whereabouts) -> str | None:
-        """Why more ranks record than were asked for, if they do."""
+        """Why more or fewer ranks record than were asked for, if they do."""
+        absent = sorted(rank for rank in self.listed if rank >= where.world_size)
+        if absent:
+            none = "no rank records" if len(absent) == len(self.listed) else f"no rank {', '.join(map(str, absent))}"
+            there = f"ranks 0 to {where.world_size - 1}" if where.world_size > 1 else "rank 0 alone"
+            return f"ranks=[{self}]: {none}, the job has {there}"
         if self.kind == "one-per-host" and where.local_rank is None and where.world_size > 1:
             return 'ranks="one-per-host": no launcher variable (LOCAL_RANK) tells the ranks of a host apart, all record'
         if self.kind == "replica" and not _data_parallel(where) and any(_partial(g, where) for g in _named(where)):
@@ -48,7 +55,7 @@ class RankChoice:
 
     def speaks(self, where: Whereabouts) -> bool:
         """Whether this rank tells the user where the capture is: the first of those that record."""
-        return where.rank == (min(self.listed) if self.listed else 0)
+        return where.rank == min((rank for rank in self.listed if rank < where.world_size), default=0)
 
 
 def _in_replica(where: Whereabouts) -> bool:
@@ -91,6 +98,17 @@ def parse_ranks(ranks: Ranks) -> RankChoice:
     if not chosen or any(isinstance(rank, bool) or not isinstance(rank, int) or rank < 0 for rank in chosen):
         raise UsageError(f"Capture: ranks={ranks!r} is not a list of ranks, the first being 0")
     return RankChoice("list", chosen)
+
+
+def check_model(model: Any) -> None:
+    """Raises ``UsageError`` for a ``model`` that is neither ``None`` nor a module nor a list or dict of modules."""
+    parts = list(model.values()) if isinstance(model, dict) else model if isinstance(model, (list, tuple)) else [model]
+    # Without torch.nn in memory nothing can be a module.
+    module = getattr(sys.modules.get("torch.nn"), "Module", ())
+    wrong = [part for part in parts if part is not None and not isinstance(part, module)]
+    if wrong or not parts:
+        what = f"a {type(wrong[0]).__name__}" if wrong else "empty"
+        raise UsageError(f"Capture: model is {what}, not a torch.nn.Module or a list or dict of them")
 
 
 def parse_folder(out: str | os.PathLike[str]) -> Path:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from torch import nn
 
 from commprof.capture import Capture
 from commprof.capture.engine import Whereabouts
@@ -357,6 +358,24 @@ def test_options_without_sense_are_refused_before_the_first_step(folder: Path, o
         Capture(folder, _engine=FakeEngine(), **options)
 
 
+@pytest.mark.parametrize("model", ["x", 3, [], {}, ["x"], {"net": nn.Linear(1, 1), "head": "x"}, object(), nn.Linear])
+def test_what_is_no_model_is_refused_before_the_first_step(folder: Path, model: Any) -> None:
+    with pytest.raises(UsageError, match=r"model is .* not a torch\.nn\.Module or a list or dict of them"):
+        Capture(folder, model=model, _engine=FakeEngine())
+
+    assert files_of(folder) == []
+
+
+@pytest.mark.parametrize(
+    "model", [None, nn.Linear(1, 1), [nn.Linear(1, 1)], (nn.Linear(1, 1), None), {"net": nn.ModuleList()}]
+)
+def test_a_model_is_a_module_or_several(folder: Path, model: Any, caplog: pytest.LogCaptureFixture) -> None:
+    run(folder, FakeEngine(), loop=10, model=model)
+
+    assert warnings_of(caplog) == []
+    assert files_of(folder) == [MANIFEST, TRACE]
+
+
 def test_without_torch_the_constructor_says_how_to_get_it(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
 
@@ -386,6 +405,18 @@ def test_a_rank_that_was_not_chosen_never_touches_the_profiler_c189(folder: Path
     run(folder, engine, loop=2, ranks=[0])
 
     assert set(engine.calls) <= {"whereabouts", "stop"}
+    assert files_of(folder) == []
+
+
+@pytest.mark.parametrize("loop", [3, 10])
+def test_a_choice_of_ranks_that_records_nothing_is_one_warning(
+    loop: int, folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    # Also where the loop ends before the window begins.
+    run(folder, FakeEngine(), loop=loop, ranks=[5])
+
+    (warning,) = warnings_of(caplog)
+    assert "ranks=[5]: no rank records" in warning
     assert files_of(folder) == []
 
 

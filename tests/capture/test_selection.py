@@ -122,6 +122,24 @@ def test_a_list_is_what_it_says() -> None:
     assert str(parse_ranks([3, 0])) == "0, 3"
 
 
+@pytest.mark.parametrize(
+    ("ranks", "world", "said", "speaker"),
+    [
+        ([5], 1, "ranks=[5]: no rank records, the job has rank 0 alone", 0),
+        ([7, 5], 4, "ranks=[5, 7]: no rank records, the job has ranks 0 to 3", 0),
+        ([2, 9, 4], 4, "ranks=[2, 4, 9]: no rank 4, 9, the job has ranks 0 to 3", 2),
+        ([1, 3], 4, None, 1),
+    ],
+)
+def test_ranks_that_the_job_does_not_have_are_told_by_one_of_it(
+    ranks: list[int], world: int, said: str | None, speaker: int
+) -> None:
+    everybody, choice = cluster({"dp": world}), parse_ranks(ranks)
+
+    assert [choice.doubt(where) for where in everybody] == [said] * world
+    assert [where.rank for where in everybody if choice.speaks(where)] == [speaker]
+
+
 @pytest.mark.parametrize("wrong", ["some", "rank0", "", [], [0.5], [-1], 3, None, [True]])
 def test_what_is_no_choice_is_refused(wrong: Any) -> None:
     with pytest.raises(UsageError, match="ranks="):
