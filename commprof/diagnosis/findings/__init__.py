@@ -33,7 +33,7 @@ from commprof.diagnosis.findings.host import (
     overlap_contention,
     paused_stage,
 )  # fmt: skip
-from commprof.diagnosis.findings.knobs import advised_for_shards, shards
+from commprof.diagnosis.findings.knobs import advised_for, strategy_kind
 from commprof.diagnosis.findings.network import low_bandwidth, network_intermittent, slow_link
 from commprof.diagnosis.findings.on_cpu import advised_for_cpu, computes_on_cpu
 from commprof.diagnosis.findings.pipeline import pipeline_bubble
@@ -98,8 +98,8 @@ RULES: tuple[Rule, ...] = (
 
 def cases(ground: Ground) -> Iterator[Case]:
     """Every case that any rule makes, in the order of precedence."""
-    on_cpu, sharded = computes_on_cpu(ground.analysis), shards(ground.analysis)
+    on_cpu, kind = computes_on_cpu(ground.analysis), strategy_kind(ground.analysis)
     for rule in RULES:
         for case in rule(ground):
-            fitting = advised_for_shards(case) if sharded else case
+            fitting = advised_for(case, kind)
             yield advised_for_cpu(fitting) if on_cpu else fitting

@@ -1,41 +1,133 @@
-"""Advice that fits the strategy: whoever shards parameters has no DDP buckets to size, and the other way round."""
+"""Advice that fits the strategy: only knobs that its framework has.
+
+Rules write for DistributedDataParallel; who shards parameters or optimizer state, or runs model parallelism beside data
+parallelism, has other names for the same thing. Settings by their documentation: torch 2.13 (FSDP, DDP), DeepSpeed 0.16
+(``zero_optimization``; sizes are elements, ``overlap_comm`` is on by default in stage 3 only), Megatron-LM's arguments.
+"""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
+from commprof.analysis.codes import operation_is
 from commprof.analysis.model import Analysis
+from commprof.analysis.purposes import PARAMETERS
 from commprof.diagnosis.findings.case import Case
 
-_SHARDS = frozenset({"fsdp", "hsdp", "zero3"})
-_LAST_UNIT = (
-    "Make the unit that is reduced last smaller: wrap the embedding and the first layers as units of their own (more "
-    "messages).",
-    "Send fewer bytes: reduce in bf16 (MixedPrecisionPolicy(reduce_dtype=...), accuracy), or larger micro-batches with "
-    "accumulation (memory).",
-)
-_UNITS = (
-    "Wrap larger units (fully_shard or auto_wrap_policy over several layers; more memory per gather), with DeepSpeed "
-    "raise reduce_bucket_size and stage3_prefetch_bucket_size.",
-)
-_SMALLER_UNITS = (
-    "Wrap smaller units (fully_shard on every block, embedding and head apart; more messages), with DeepSpeed lower "
-    "reduce_bucket_size.",
-)
+_FULL = frozenset({"fsdp", "hsdp", "zero3"})
+_PARTS = frozenset({"zero1", "zero2"})
+_MODEL = frozenset({"tp", "sp", "pp", "ep", "cp"})
+
 _SHARDED = {
-    "ddp-tail-bucket": _LAST_UNIT, "buckets-too-small": _UNITS, "bucket-too-large": _SMALLER_UNITS,
-}  # fmt: skip
+    "ddp-tail-bucket": (
+        "Make the unit that is reduced last smaller: wrap the embedding and the first layers as units of their own "
+        "(more messages).",
+        "Send fewer bytes: reduce in bf16 (MixedPrecisionPolicy(reduce_dtype=...), accuracy), or larger micro-batches "
+        "with accumulation (memory).",
+    ),
+    "buckets-too-small": (
+        "Wrap larger units (fully_shard or auto_wrap_policy over several layers; more memory per gather), with "
+        "DeepSpeed raise reduce_bucket_size and stage3_prefetch_bucket_size.",
+    ),
+    "bucket-too-large": (
+        "Wrap smaller units (fully_shard on every block, embedding and head apart; more messages), with DeepSpeed "
+        "lower reduce_bucket_size.",
+    ),
+    "ddp-no-overlap": (
+        "Reduce unit by unit during the backward pass: fully_shard or auto_wrap_policy on every block, not on the "
+        "whole model alone (more messages); with DeepSpeed overlap_comm=True (buffers cost memory).",
+    ),
+    "compiled-backward": (
+        "Compile each block on its own and shard it (fully_shard on every block): one graph over all layers returns "
+        "its gradients at the end.",
+    ),
+    "reduction-alternates": (
+        "Look for what orders them: CUDA_DEVICE_MAX_CONNECTIONS=1, one buffer for reductions in flight "
+        "(set_reduce_scatter_max_input_buffers in FSDP2, memory), overlap_comm=False (DeepSpeed).",
+    ),
+    "repeated-reduction": (
+        "Reduce once: set_requires_gradient_sync(False) (FSDP2) or no_sync() (FSDP1) in all micro-batches but the "
+        "last; whole gradients cost memory. DeepSpeed's stage 3 reduces after every micro-batch by design: fewer and "
+        "larger micro-batches (memory).",
+    ),
+}
+_PARTITIONED = {
+    "ddp-tail-bucket": (
+        "Make the last bucket smaller: lower reduce_bucket_size (DeepSpeed, in elements) or --ddp-bucket-size "
+        "(Megatron); more messages cost latency.",
+        "Send fewer bytes: communication_data_type (DeepSpeed) or --grad-reduce-in-bf16 (Megatron), accuracy; or "
+        "compute more per reduction: larger micro-batches (memory).",
+    ),
+    "buckets-too-small": (
+        "Make buckets larger: raise reduce_bucket_size and allgather_bucket_size (DeepSpeed, in elements, default "
+        "500,000,000) or --ddp-bucket-size (Megatron); buffers cost memory, and the last bucket then is larger too and "
+        "exposes more.",
+    ),
+    "bucket-too-large": (
+        "Make buckets smaller: lower reduce_bucket_size (DeepSpeed, in elements, default 500,000,000) or "
+        "--ddp-bucket-size (Megatron); more messages cost latency.",
+    ),
+    "ddp-no-overlap": (
+        "Reduce during the backward pass: overlap_comm=True (DeepSpeed, off by default in stages 1 and 2; buffers cost "
+        "memory) or --overlap-grad-reduce (Megatron).",
+    ),
+    "reduction-alternates": (
+        "Look for what orders them: overlap_comm=False or contiguous_gradients with one buffer (DeepSpeed), "
+        "CUDA_DEVICE_MAX_CONNECTIONS=1. A second buffer costs memory.",
+    ),
+    "repeated-reduction": (
+        "Stage 2 keeps only its part of the gradients, so that it reduces after every micro-batch: fewer and larger "
+        "micro-batches (memory), or stage 1, which keeps whole gradients (memory) and reduces once.",
+    ),
+    "bucket-copies": (
+        "Accumulate into the flat buffer: gradient accumulation fusion (Megatron's default; "
+        "--no-gradient-accumulation-fusion turns it off). DeepSpeed's contiguous_gradients is what copies: False saves "
+        "the copies and may fragment memory.",
+    ),
+}
+_BESIDE_MODEL_PARALLEL = {
+    "ddp-tail-bucket": (
+        "In Megatron the knobs are --ddp-bucket-size and --grad-reduce-in-bf16 (accuracy), not those of "
+        "DistributedDataParallel.",
+    ),
+    "buckets-too-small": ("In Megatron the knob is --ddp-bucket-size, not that of DistributedDataParallel.",),
+}
+"""Added to the advice of a rule."""
 
 
-def shards(analysis: Analysis) -> bool:
-    """Whether parameters are sharded, and no part of the run is plain DDP."""
+def strategy_kind(analysis: Analysis) -> str | None:
+    """``sharded``: parameters are split; ``partitioned``: optimizer state and gradients are; ``model-parallel``: plain
+    data parallelism beside tensor, pipeline, expert or context parallelism; ``None`` where DDP's knobs fit."""
     names = set() if analysis.strategy is None else set(analysis.strategy.name.split("+"))
-    return bool(names & _SHARDS) and "ddp" not in names
+    if "ddp" in names:
+        return "model-parallel" if names & _MODEL else None
+    if names & _FULL:
+        return "sharded"
+    # torch's ZeroRedundancyOptimizer broadcasts what it updated, and DDP reduces the gradients beside it.
+    return "partitioned" if names & _PARTS and not _broadcasts(analysis) else None
 
 
-def advised_for_shards(case: Case) -> Case:
-    """The same case in the words, and with the knobs, of sharded parameters; without a cause there is no knob yet."""
-    advice = _SHARDED.get(case.id)
-    if advice is None or case.cause == "unknown":
+def _broadcasts(analysis: Analysis) -> bool:
+    return any(
+        bool(((rank.places.purpose == PARAMETERS) & operation_is(rank.calls.operation, "broadcast")).any())
+        for rank in analysis.ranks
+    )
+
+
+def advised_for(case: Case, kind: str | None) -> Case:
+    """The same case with the knobs of the strategy; without a cause there is no knob yet."""
+    if kind is None or case.cause == "unknown":
         return case
-    return replace(case, advice=advice, title=case.title.replace("gradient bucket", "gradient reduction"))
+    if kind == "model-parallel":
+        return replace(case, advice=(*case.advice, *_BESIDE_MODEL_PARALLEL.get(case.id, ())))
+    advice = (_SHARDED if kind == "sharded" else _PARTITIONED).get(case.id)
+    if advice is None:
+        return case
+    # Predictions are of the sizes that DDP takes.
+    evidence = tuple(entry for entry in case.evidence if "bucket_cap_mb" not in entry.what)
+    return replace(case, advice=advice, evidence=evidence, title=_titled(case.title, kind))
+
+
+def _titled(title: str, kind: str) -> str:
+    """What is reduced together is a unit, or part of one, where parameters are sharded."""
+    return title if kind == "partitioned" else title.replace("bucket", "reduction")

@@ -35,8 +35,9 @@ def pipeline_bubble(ground: Ground) -> Iterator[Case]:
         "Pipeline bubble: stages wait for their micro-batches",
         claim,
         (
-            "More micro-batches (smaller ones cost efficiency, more of them memory), interleaved stages (more "
-            "messages) or a zero-bubble schedule (memory).",
+            "More micro-batches (smaller ones cost efficiency, more of them memory), interleaved stages "
+            "(--num-layers-per-virtual-pipeline-stage in Megatron, ScheduleInterleaved1F1B in torch; more messages) or "
+            "a zero-bubble schedule (ScheduleInterleavedZeroBubble, ScheduleZBVZeroBubble; memory).",
             "Even out the stages: the longest one sets the pace of all.",
         ),
         tuple(evidence),

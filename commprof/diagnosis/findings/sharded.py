@@ -73,8 +73,10 @@ def gather_after_optimizer(ground: Ground) -> Iterator[Case]:
         ground, "gather-after-optimizer",
         "Updated parameters are gathered after the optimizer step, beside nothing", rows,
         (
-            "Overlap the gather with the next forward pass: overlap_param_gather (Megatron), overlap_comm and larger "
-            "allgather_bucket_size (DeepSpeed; memory), or FSDP, which gathers per layer.",
+            "Overlap the gather with the next forward pass: --overlap-param-gather (Megatron, with "
+            "--overlap-grad-reduce), or FSDP, which gathers per layer. DeepSpeed's stages 1 and 2 gather when the step "
+            "is over; a larger allgather_bucket_size (memory) gathers in fewer calls. overlap_with_ddp=True "
+            "(ZeroRedundancyOptimizer) updates each bucket during the backward pass.",
         ),
         "structural",
     )  # fmt: skip
@@ -106,9 +108,8 @@ def fsdp_no_prefetch(ground: Ground) -> Iterator[Case]:
         ground.cause_is("no-prefetch"),
         (
             "Prefetch: set_modules_to_forward_prefetch and set_modules_to_backward_prefetch (FSDP2), "
-            "forward_prefetch=True and "
-            "BackwardPrefetch.BACKWARD_PRE (FSDP1), stage3_prefetch_bucket_size (DeepSpeed); one more layer is then in "
-            "memory.",
+            "forward_prefetch=True and BackwardPrefetch.BACKWARD_PRE (FSDP1), a larger stage3_prefetch_bucket_size "
+            "with overlap_comm=True (DeepSpeed); one more layer is then in memory.",
         ),
         "no-prefetch", hides=True,
     )  # fmt: skip
@@ -122,7 +123,8 @@ def fsdp_late_launch(ground: Ground) -> Iterator[Case]:
         (
             "Shorten the CPU's part: torch.compile, fewer and larger units (more memory per gather), no Python work "
             "between "
-            "layers; prefetching further ahead (set_modules_to_forward_prefetch) gives the CPU time.",
+            "layers; prefetching further ahead (set_modules_to_forward_prefetch in FSDP2, stage3_prefetch_bucket_size "
+            "in DeepSpeed) gives the CPU time.",
         ),
         "late-launch",
     )  # fmt: skip
@@ -134,10 +136,10 @@ def fsdp_longer_than_compute(ground: Ground) -> Iterator[Case]:
         ground, "fsdp-longer-than-compute", "Communication of a unit takes longer than the compute beside it",
         ground.cause_is("longer-than-compute") & _of_units(ground),
         (
-            "More compute per gather: larger micro-batches (memory) or gradient accumulation without resharding "
-            "(reshard_after_forward=False, memory); fewer bytes: shard inside a host and replicate over hosts (HSDP, "
-            "memory), "
-            "bf16 or fp8 all-gather (accuracy), ZeRO++ (quantised).",
+            "More compute per gather: larger micro-batches (memory) or parameters that stay gathered between the "
+            "passes (reshard_after_forward=False in FSDP2, SHARD_GRAD_OP in FSDP1, memory); fewer bytes: shard inside "
+            "a host and replicate over hosts (HSDP, in DeepSpeed zero_hpz_partition_size; memory), bf16 or fp8 "
+            "all-gather (accuracy), ZeRO++ (quantised).",
         ),
         "longer-than-compute",
     )  # fmt: skip
@@ -149,9 +151,9 @@ def reduce_scatter_queue(ground: Ground) -> Iterator[Case]:
         ground, "reduce-scatter-queue", "Reduce-scatters queue behind each other and hold the backward pass",
         ground.cause_is("queued") & ground.operation_is("reduce_scatter"),
         (
-            "Allow more of them in flight (set_reduce_scatter_max_input_buffers, memory) or make units larger; fewer "
-            "bytes with "
-            "bf16 reduction (reduce_dtype, accuracy).",
+            "Allow more of them in flight (set_reduce_scatter_max_input_buffers in FSDP2, memory) or make units larger "
+            "(in DeepSpeed reduce_bucket_size); fewer bytes with bf16 reduction (reduce_dtype, in DeepSpeed "
+            "communication_data_type; accuracy).",
         ),
         "queued",
     )  # fmt: skip
@@ -163,9 +165,9 @@ def serialised_communicator(ground: Ground) -> Iterator[Case]:
         ground, "serialised-communicator", "Gathers and reductions share one communicator and run one after the other",
         ground.cause_is("serialised"),
         (
-            "Give reductions a process group of their own (a second communicator costs memory and SMs), or order "
-            "launches so "
-            "that the next gather comes before the reduction (BackwardPrefetch.BACKWARD_PRE).",
+            "Give reductions a process group of their own (set_separate_reduce_scatter_group in FSDP2; a second "
+            "communicator costs memory and SMs), or order launches so that the next gather comes before the reduction "
+            "(set_modules_to_backward_prefetch in FSDP2, BackwardPrefetch.BACKWARD_PRE in FSDP1).",
         ),
         "serialised",
     )  # fmt: skip

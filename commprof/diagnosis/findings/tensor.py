@@ -30,14 +30,14 @@ def tp_across_hosts(ground: Ground) -> Iterator[Case]:
     if not groups or not rows.any():
         return
     share = _over_network(ground, rows)
+    kind = "Tensor-parallel" if (rows & ground.role_is("tp")).any() else "Context-parallel"
     yield Case(
         "tp-across-hosts",
-        "Tensor-parallel groups cross hosts: every layer waits for the network",
+        f"{kind} groups cross hosts: every layer waits for the network",
         of_rest(ground, rows, share),
         (
-            "Place the ranks of a tensor-parallel group on one host (order of ranks or of mesh dimensions), so that "
-            "data "
-            "parallel crosses hosts instead; the bound is the charge.",
+            f"Place the ranks of a {kind.lower()} group on one host (order of ranks or of mesh dimensions), so that "
+            "data parallel crosses hosts instead; the bound is the charge.",
             "If it must cross: a smaller tensor-parallel degree with more pipeline stages (bubble), sequence parallel "
             "(same "
             "bytes, less memory), async tensor parallel (hides part behind the matmul), hierarchical or compressed "
@@ -80,20 +80,22 @@ def _over_network(ground: Ground, rows: Mask) -> NDArray[np.float64]:
 
 def tp_structural(ground: Ground) -> Iterator[Case]:
     """The next kernel needs the result: in the program by construction."""
-    rows = ground.role_is(*_ROLES)
-    if rows.any() and ground.exposed.rest[rows].any():
+    strategy = ground.analysis.strategy
+    sequential = strategy is not None and "sp" in strategy.name.split("+")
+    for role, title, advice in (
+        ("tp", "Tensor-parallel communication is on the critical path: the next kernel needs its result",
+         _against_tensor(sequential)),
+        ("cp", "Context-parallel communication is on the critical path: attention needs what the other ranks hold",
+         _AGAINST_CONTEXT),
+    ):  # fmt: skip
+        rows = ground.role_is(role)
+        if not rows.any() or not ground.exposed.rest[rows].any():
+            continue
         yield Case(
             "tp-structural",
-            "Tensor-parallel communication is on the critical path: the next kernel needs its result",
+            title,
             whole(ground, rows),
-            (
-                "Overlap it with the matmul it belongs to: async tensor parallel (symmetric memory) or tp-comm-overlap "
-                "(user buffers, memory); sequence parallel turns each all-reduce into a gather and a scatter that "
-                "overlap better.",
-                "A smaller tensor-parallel degree sends less, if memory allows; larger micro-batches raise the ratio "
-                "of "
-                "compute to latency.",
-            ),
+            advice,
             (
                 Evidence("exposed transfers", int(ground.exposed.rest[rows].sum()) // len(ground.steps), "ns"),
                 Evidence("calls per step", ground.calls_in(rows), "calls"),
@@ -101,3 +103,23 @@ def tp_structural(ground: Ground) -> Iterator[Case]:
             cause="structural", ranks=ranks_of(ground, rows), steps=steps_of(ground, rows),
             group_id=ground.one_group(rows), calls=ground.calls_in(rows), structural=True, confidence="bound",
         )  # fmt: skip
+
+
+_AGAINST_CONTEXT = (
+    "Exchange keys and values in a ring, each block behind the attention of the one before it (--cp-comm-type p2p in "
+    "Megatron; all_gather cannot overlap), or by heads (a2a), which sends less where there are many.",
+    "Fewer context-parallel ranks (memory) compute more per byte; keys and values are narrower with grouped-query "
+    "attention.",
+)
+
+
+def _against_tensor(sequential: bool) -> tuple[str, ...]:
+    """What to try; ``sequential``: the run is sequence parallel already."""
+    turn = "; sequence parallel turns each all-reduce into a gather and a scatter that overlap better"
+    megatron = "user buffers" if sequential else "with --sequence-parallel; user buffers"
+    return (
+        "Overlap it with the matmul it belongs to: async tensor parallel (torch.compile with symmetric memory) or "
+        f"--tp-comm-overlap (Megatron, {megatron}, memory){'' if sequential else turn}.",
+        "A smaller tensor-parallel degree sends less, if memory allows; larger micro-batches raise the ratio of "
+        "compute to latency.",
+    )

@@ -3,36 +3,113 @@
 from __future__ import annotations
 
 from types import SimpleNamespace
+from typing import Any
 
+import numpy as np
 import pytest
 
+from commprof.analysis.purposes import GRADIENTS, PARAMETERS
 from commprof.diagnosis.findings.case import Case, Claim
-from commprof.diagnosis.findings.knobs import advised_for_shards, shards
+from commprof.diagnosis.findings.knobs import advised_for, strategy_kind
+from commprof.diagnosis.model import Evidence
+from commprof.trace.operations import OPERATIONS
 
-DDP_KNOBS = ("bucket_cap_mb", "DistributedDataParallel", "bf16_compress_hook", "no_sync")
+DDP_KNOBS = ("bucket_cap_mb", "DistributedDataParallel", "bf16_compress_hook", "delay_all_reduce")
+REDUCTIONS = ("ddp-tail-bucket", "bucket-too-large", "buckets-too-small", "ddp-no-overlap", "reduction-alternates")
+
+
+def analysis(name: str | None, gathered_by: str = "all_gather") -> Any:
+    """One rank that reduces gradients and gives updated parameters to the others."""
+    calls = SimpleNamespace(operation=np.array([OPERATIONS.index("all_reduce"), OPERATIONS.index(gathered_by)]))
+    rank = SimpleNamespace(calls=calls, places=SimpleNamespace(purpose=np.array([GRADIENTS, PARAMETERS])))
+    return SimpleNamespace(strategy=name and SimpleNamespace(name=name), ranks=[rank])
+
+
+def of_ddp(identity: str, cause: str | None = None) -> Case:
+    """A case as a rule makes it, in DDP's words."""
+    return Case(
+        identity, "The last gradient bucket is late", Claim(), ("lower DistributedDataParallel(bucket_cap_mb)",),
+        (Evidence("exposed", 1, "ns"), Evidence("predicted gain of bucket_cap_mb=12", 1, "ns")), cause=cause,
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize(
-    ("name", "sharded"),
-    [("fsdp", True), ("hsdp", True), ("zero3", True), ("tp+fsdp", True), ("ddp", False), ("tp+ddp", False)],
+    ("name", "kind"),
+    [
+        ("fsdp", "sharded"),
+        ("hsdp", "sharded"),
+        ("zero3", "sharded"),
+        ("tp+fsdp", "sharded"),
+        ("zero1", "partitioned"),
+        ("tp+pp+zero2", "partitioned"),
+        ("ddp", None),
+        ("tp+ddp", "model-parallel"),
+        ("ep+ddp", "model-parallel"),
+        ("none", None),
+        (None, None),
+    ],
 )
-def test_who_shards_parameters(name: str, sharded: bool) -> None:
-    assert shards(SimpleNamespace(strategy=SimpleNamespace(name=name))) is sharded  # type: ignore[arg-type]
+def test_whose_knobs_a_strategy_has(name: str | None, kind: str | None) -> None:
+    assert strategy_kind(analysis(name)) == kind
 
 
-@pytest.mark.parametrize("identity", ["ddp-tail-bucket", "bucket-too-large", "buckets-too-small"])
-def test_sharded_parameters_have_no_buckets_to_size(identity: str) -> None:
-    case = Case(
-        identity, "The last gradient bucket is late", Claim(), ("lower DistributedDataParallel(bucket_cap_mb)",)
-    )
+def test_the_optimizer_of_torch_works_beside_ddp() -> None:
+    """ZeroRedundancyOptimizer broadcasts the parameters that it updated; the gradients are DDP's."""
+    assert strategy_kind(analysis("zero1", "broadcast")) is None
 
-    told = advised_for_shards(case)
+
+@pytest.mark.parametrize("kind", ["sharded", "partitioned"])
+@pytest.mark.parametrize("identity", [*REDUCTIONS, "repeated-reduction"])
+def test_nobody_without_ddp_is_told_of_its_knobs(identity: str, kind: str) -> None:
+    told = advised_for(of_ddp(identity), kind)
 
     assert not any(knob in line for knob in DDP_KNOBS for line in told.advice)
-    assert "bucket" not in told.title
+    assert [entry.what for entry in told.evidence] == ["exposed"]
+    assert ("bucket" in told.title) == (kind == "partitioned")
 
 
-def test_other_findings_keep_their_advice() -> None:
+@pytest.mark.parametrize(
+    ("kind", "identity", "knob"),
+    [
+        ("partitioned", "ddp-tail-bucket", "reduce_bucket_size"),
+        ("partitioned", "buckets-too-small", "allgather_bucket_size"),
+        ("partitioned", "ddp-no-overlap", "overlap_comm=True"),
+        ("partitioned", "ddp-no-overlap", "--overlap-grad-reduce"),
+        ("partitioned", "bucket-copies", "contiguous_gradients"),
+        # DeepSpeed refuses no_sync() in stage 2, which keeps no whole gradients to add to.
+        ("partitioned", "repeated-reduction", "stage 1"),
+        ("sharded", "repeated-reduction", "set_requires_gradient_sync(False)"),
+        ("sharded", "ddp-no-overlap", "fully_shard"),
+        ("model-parallel", "ddp-tail-bucket", "--ddp-bucket-size"),
+    ],
+)
+def test_the_knob_of_the_framework_is_named(kind: str, identity: str, knob: str) -> None:
+    assert any(knob in line for line in advised_for(of_ddp(identity), kind).advice)
+
+
+def test_stage_2_is_not_told_to_use_no_sync() -> None:
+    told = advised_for(of_ddp("repeated-reduction"), "partitioned")
+
+    assert not any("no_sync" in line for line in told.advice)
+
+
+def test_beside_model_parallelism_the_advice_of_ddp_stays() -> None:
+    told = advised_for(of_ddp("ddp-tail-bucket"), "model-parallel")
+
+    assert told.advice[0] == "lower DistributedDataParallel(bucket_cap_mb)"
+    assert len(told.advice) == 2
+
+
+@pytest.mark.parametrize("kind", ["sharded", "partitioned", "model-parallel", None])
+def test_other_findings_keep_their_advice(kind: str | None) -> None:
     case = Case("host-bound", "The CPU launches too late", Claim(), ("Launch less.",))
 
-    assert advised_for_shards(case) is case
+    assert advised_for(case, kind).advice == ("Launch less.",)
+    assert advised_for(case, kind).title == case.title
+
+
+@pytest.mark.parametrize("kind", ["sharded", "partitioned"])
+def test_without_a_cause_there_is_no_knob(kind: str) -> None:
+    case = of_ddp("ddp-tail-bucket", "unknown")
+
+    assert advised_for(case, kind) is case
