@@ -185,7 +185,7 @@ def _rank_notes(rank: RankAnalysis, notes: list[Note]) -> None:
     ):
         found = {kind: count for kind, count in sorted(counts.items()) if count}
         if found:
-            listed = ", ".join(f"{count} {kind.replace('_', ' ')}" for kind, count in found.items())
+            listed = ", ".join(f"{count:,} {kind.replace('_', ' ')}" for kind, count in found.items())
             total = sum(found.values())
             notes.append(Note(code, f"{where}: {_events(total)} {'was' if total == 1 else 'were'} {text} ({listed})."))
     device = rank.devices[0]
@@ -212,7 +212,8 @@ def _rank_notes(rank: RankAnalysis, notes: list[Note]) -> None:
     first = [bucket for bucket in rank.buckets if bucket.layout == "first-iteration" and bucket.step >= 0]
     early = sorted({rank.shares.step_names[bucket.step] for bucket in first})
     if early:
-        text = "shows DDP before its buckets are rebuilt: one bucket after the backward pass, as in no later step"
+        text = "shows DDP before its buckets are rebuilt: one bucket after the backward pass, as in no later step; "
+        text += "findings and the table of buckets leave it out where there are others"
         notes.append(Note("before-bucket-rebuild", f"{where}: {', '.join(early)} {text}."))
     incomplete = [step.name for step in device.steps if step.incomplete]
     if incomplete:
@@ -230,11 +231,11 @@ def _rank_notes(rank: RankAnalysis, notes: list[Note]) -> None:
 
 
 def _events(count: int) -> str:
-    return "1 event" if count == 1 else f"{count} events"
+    return "1 event" if count == 1 else f"{count:,} events"
 
 
 def _steps(count: int) -> str:
-    return "one step" if count == 1 else f"{count} steps"
+    return "one step" if count == 1 else f"{count:,} steps"
 
 
 def _work_notes(rank: RankAnalysis, notes: list[Note]) -> None:
@@ -245,7 +246,7 @@ def _work_notes(rank: RankAnalysis, notes: list[Note]) -> None:
         notes.append(
             Note(
                 "partly-linked",
-                f"{where}: {linked} of {total} kernels linked to their launch ({total - linked} without launch).",
+                f"{where}: {linked:,} of {total:,} kernels linked to their launch ({total - linked:,} without launch).",
             )
         )
     main = {device.device: device.compute_stream for device in rank.devices}
@@ -256,7 +257,7 @@ def _work_notes(rank: RankAnalysis, notes: list[Note]) -> None:
         notes.append(
             Note(
                 "cannot-be-hidden",
-                f"{where}: {len(inline)} calls run on the compute stream and cannot overlap with its kernels "
+                f"{where}: {len(inline):,} calls run on the compute stream and cannot overlap with its kernels "
                 f"({format_ns(ns)} exposed).",
             )
         )
@@ -264,7 +265,7 @@ def _work_notes(rank: RankAnalysis, notes: list[Note]) -> None:
         notes.append(
             Note(
                 "possible-communication",
-                f"{where}: {rank.coverage.possible_comm_calls} peer-to-peer copies with no operator "
+                f"{where}: {rank.coverage.possible_comm_calls:,} peer-to-peer copies with no operator "
                 f"({format_ns(rank.coverage.possible_comm_ns)}) may be communication; they count as copies.",
             )
         )

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from commprof.analysis.buckets import FIRST_ITERATION
 from commprof.analysis.host_delays import DELAYS
 from commprof.analysis.model import Analysis, DeviceAnalysis, RankAnalysis
 from commprof.analysis.places import CAUSES, FLAGS, NOWHERE, PHASES, PURPOSES
@@ -226,7 +227,11 @@ def lay_ground(analysis: Analysis, limits: Thresholds = DEFAULTS) -> Ground | No
 
 
 def reference_steps(analysis: Analysis) -> list[ReferenceStep]:
-    """Of every step the rank and device that lost the most; ties to the lower rank."""
+    """Of every step the rank and device that lost the most; ties to the lower rank.
+
+    A step from before DDP rebuilt its buckets tells nothing about those of the run (C134): it is left out where there
+    are others.
+    """
     best: dict[tuple[str, ...], ReferenceStep] = {}
     for where, rank in enumerate(analysis.ranks):
         for device in rank.devices:
@@ -235,7 +240,14 @@ def reference_steps(analysis: Analysis) -> list[ReferenceStep]:
                 known = best.get(unit.names)
                 if known is None or _lost(step) > _lost(known):
                     best[unit.names] = step
-    return list(best.values())
+    early = {
+        rank.shares.step_names[bucket.step]
+        for rank in analysis.ranks
+        for bucket in rank.buckets
+        if bucket.layout == FIRST_ITERATION and bucket.step >= 0
+    }
+    later = [step for names, step in best.items() if early.isdisjoint(names)]
+    return later or list(best.values())
 
 
 def _lost(step: ReferenceStep) -> int:

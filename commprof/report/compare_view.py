@@ -7,6 +7,7 @@ import statistics
 from collections.abc import Sequence
 from typing import Any
 
+from commprof.report.charts.buckets import lasting
 from commprof.report.charts.wording import clean, rank_ranges
 from commprof.report.compare_findings import finding_rows
 from commprof.report.summary import of_what
@@ -236,7 +237,7 @@ def _bucket_rows(base: Json, new: Json) -> list[Json]:
 
 def _buckets(report: Json) -> dict[int, Json]:
     rows: dict[int, list[Json]] = {}
-    for row in report["buckets"]:
+    for row in lasting(report):
         rows.setdefault(row["index"], []).append(row)
     return {
         index: {

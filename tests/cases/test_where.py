@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from commprof.report.charts import buckets
 from tests.builders.command import Run
 from tests.builders.kineto import BACKWARD_THREAD, Trace
 
@@ -208,8 +209,8 @@ def test_c132_a_bucket_behind_another_one_was_queued(run_analyze: Analyze, tmp_p
     assert (second["lag_ns"], second["queued_ns"], second["start_delay_ns"]) == (-232_000, 200_000, 5_000)
 
 
-@pytest.mark.parametrize("later", [True, False])
-def test_c134_before_buckets_are_rebuilt(later: bool, run_analyze: Analyze, tmp_path: Path) -> None:
+def with_first_iteration(later: bool) -> Trace:
+    """A step that reduces all gradients of C132 in one, and three ``later`` ones after it with two buckets each."""
     trace = ddp(1, [sum(SIZES_C132)])
     if later:
         for event in ddp(3, SIZES_C132).events:
@@ -220,6 +221,12 @@ def test_c134_before_buckets_are_rebuilt(later: bool, run_analyze: Analyze, tmp_
                 if key in event["args"]:
                     shifted["args"] = {**shifted["args"], key: event["args"][key] + 1000}
             trace.events.append(shifted)
+    return trace
+
+
+@pytest.mark.parametrize("later", [True, False])
+def test_c134_before_buckets_are_rebuilt(later: bool, run_analyze: Analyze, tmp_path: Path) -> None:
+    trace = with_first_iteration(later)
 
     run = run_analyze(trace.write(tmp_path / "rank0.json"))
 
@@ -233,6 +240,23 @@ def test_c134_before_buckets_are_rebuilt(later: bool, run_analyze: Analyze, tmp_
         # One large bucket alone may be how the run is: bucket_cap_mb can be as large as the model.
         assert layouts == [("ProfilerStep#5", "unknown")]
         assert run.notes("before-bucket-rebuild") == []
+
+
+def test_c134_the_first_iteration_is_in_no_table_of_buckets_and_in_no_finding(
+    run_analyze: Analyze, tmp_path: Path
+) -> None:
+    run = run_analyze(with_first_iteration(later=True).write(tmp_path / "rank0.json"))
+    table = buckets.buckets({"report": run.report, "timeline": []})
+
+    # Steps 6 to 8 have two buckets each; the last of them is open, as no step follows it.
+    assert table is not None
+    assert [(row["index"], row["calls"]) for row in table["rows"]] == [(0, "3"), (1, "3")]
+    assert table["chart"]["step"] != "ProfilerStep#5"
+    assert run.report["accounting"]["steps"] == 2
+    assert all("ProfilerStep#5" not in row["steps"] for row in run.report["findings"])
+    # The tail of each later step: 410 to 460 of its 1000 µs.
+    (tail,) = [row for row in run.report["findings"] if row["id"] == "ddp-tail-bucket"]
+    assert tail["charged_ns"] == 50_000
 
 
 def test_c135_a_scalar_between_buckets_is_no_bucket(run_analyze: Analyze, tmp_path: Path) -> None:

@@ -16,12 +16,12 @@ MOST_NAMES = 6
 
 def buckets(view: Json) -> Json | None:
     """``{"chart", "rows", "total"}``; ``None`` without buckets."""
-    rows = view["report"].get("buckets") or []
+    rows = lasting(view["report"])
     if not rows:
         return None
     by_index = defaultdict(list)
     for row in rows:
-        by_index[(row["layout"] == "first-iteration", row["index"])].append(row)
+        by_index[row["index"]].append(row)
     order = sorted(by_index)
     return {
         "chart": _chart(view, rows),
@@ -29,6 +29,11 @@ def buckets(view: Json) -> Json | None:
         "total": len(order),
         "micro": micro_steps(view["report"]),
     }
+
+
+def lasting(report: Json) -> list[Json]:
+    """Rows of the buckets that the run keeps: DDP reduces all in one in its first iteration, and never again (C134)."""
+    return [row for row in report.get("buckets") or [] if row["layout"] != "first-iteration"]
 
 
 def _chart(view: Json, rows: list[Json]) -> Json:
@@ -91,7 +96,6 @@ def _summary(rows: list[Json]) -> Json:
     names = first.get("parameters") or []
     return {
         "index": first["index"],
-        "layout": None if first["layout"] in ("rebuilt", "static", "unknown") else clean(first["layout"], 30),
         "size": format_bytes(first["size_bytes"]),
         "parameters": len(names) or None,
         "names": [clean(name, 80) for name in names[:MOST_NAMES]],
