@@ -20,11 +20,15 @@ def _three_digits(value: float) -> str:
 
 
 def _in_steps(value: int, steps: tuple[tuple[int, str], ...], unit: str) -> str:
-    """The value in the largest unit in which it shows at least 1.00; 999,999 ns is 1.00 ms and not 1,000 µs."""
+    """The value in the largest unit in which it shows at least 1.00; 999,999 ns is 1.00 ms and not 1,000 µs.
+
+    A negative one has a minus sign, which is as wide as a digit, and no hyphen.
+    """
+    sign, size = "−" if value < 0 else "", abs(value)
     for step, name in steps:
-        if abs(value) >= step * 0.9995 and abs(value) >= 1000:
-            return f"{_three_digits(value / step)} {name}"
-    return f"{value} {unit}"
+        if size >= step * 0.9995 and size >= 1000:
+            return f"{sign}{_three_digits(size / step)} {name}"
+    return f"{sign}{size} {unit}"
 
 
 def format_ns(ns: int | None) -> str:

@@ -91,9 +91,9 @@ def _graph_notes(analysis: Analysis) -> list[Note]:
     notes = []
     if noted:
         text = "are named by what the hook noted while the graphs were captured; when they were launched is not known"
-        notes.append(Note("graph-calls", f"{noted} calls in CUDA graphs {text}."))
+        notes.append(Note("graph-calls", f"{noted:,} calls in CUDA graphs {text}."))
     if unnamed:
-        notes.append(Note("graph-calls", f"{unnamed} calls in CUDA graphs have an operation and a time only: {why}."))
+        notes.append(Note("graph-calls", f"{unnamed:,} calls in CUDA graphs have an operation and a time only: {why}."))
     return notes
 
 
@@ -111,8 +111,8 @@ def coverage_notes(analysis: Analysis) -> list[Note]:
     unknown += [
         Note(
             "gloo-beside-device",
-            f"rank {rank.rank}: {rank.coverage.gloo_calls} gloo calls on the CPU ({format_ns(rank.coverage.gloo_ns)}) "
-            "beside the device; they occupy none of it and count nowhere.",
+            f"rank {rank.rank}: {rank.coverage.gloo_calls:,} gloo calls on the CPU "
+            f"({format_ns(rank.coverage.gloo_ns)}) beside the device; they occupy none of it and count nowhere.",
         )
         for rank in analysis.ranks
         if rank.coverage.gloo_calls

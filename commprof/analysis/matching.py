@@ -242,9 +242,9 @@ def _notes(analysis: Analysis, found: Matching, lanes: Lanes, pairs: Pairs) -> N
         return
     lost = {reason: count for reason, count in found.unmatched_by_reason.items() if count}
     if lost:
-        listed = ", ".join(f"{count} {reason}" for reason, count in lost.items())
+        listed, total = ", ".join(f"{count:,} {reason}" for reason, count in lost.items()), sum(lost.values())
         analysis.notes.append(
-            Note("unmatched", f"{sum(lost.values())} calls are not matched over ranks ({listed}); they count nowhere.")
+            Note("unmatched", f"{total:,} calls are not matched over ranks ({listed}); they count nowhere.")
         )
     if len(pairs.untrusted):
         groups = sorted({str(analysis.groups[lanes.group[lane]].name) for lane in pairs.untrusted.tolist()})

@@ -27,7 +27,7 @@ def incomplete_ranks(analysis: Analysis) -> set[int]:
             analysis.notes.append(
                 Note(
                     "capture-incomplete",
-                    f"rank {analysis.ranks[index].rank}: its capture is incomplete ({count} kernels, {usual:.0f} on "
+                    f"rank {analysis.ranks[index].rank}: its capture is incomplete ({count:,} kernels, {usual:,.0f} on "
                     "the others); it is left out of waiting and of who is late.",
                 )
             )

@@ -98,7 +98,7 @@ def _note_starts(analysis: Analysis) -> None:
         ns, count = (sum(int(of(exposed)) for exposed in found.values()) for of in (np.sum, len))
         if found:
             who = f"{'rank' if len(found) == 1 else 'ranks'} {ranks_text(list(found))}"
-            what = f"{count} {'call that' if count == 1 else 'calls that'} {why} had {format_ns(ns)} of exposed time"
+            what = f"{count:,} {'call that' if count == 1 else 'calls that'} {why} had {format_ns(ns)} of exposed time"
             share = f"{format_share(ns / total)} of exposed communication"
             rest = "The split counts it; averages, bandwidth and late ranks do not."
             analysis.notes.append(Note(code, f"{who}: {what}, {share}. {rest}"))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import shlex
 import sys
 from pathlib import Path
 from typing import Annotated, Any
@@ -9,7 +11,10 @@ from typing import Annotated, Any
 import typer
 
 from commprof.cli import options
-from commprof.errors import CannotAnswer, UsageError
+from commprof.errors import CannotAnswer, InputRefused, UsageError
+
+_ONLY = re.compile(r"""--only ((?:'[^']*'|"[^"]*"|[^\s;,'"])+)""")
+"""The option with its pattern in a message, one word for a shell."""
 
 
 def compare(
@@ -54,7 +59,8 @@ def compare(
     usual = None if no_html or html is not None else Path("reports") / f"{name}.html"
     refuse_clashes([html or usual, None if json == "-" else json], [base, new])
     comparison = compared(
-        *(_report(path, patterns, glob, jobs) for path, glob in zip((base, new), chosen, strict=True))
+        _report(base, patterns, chosen[0], jobs, f"--only \\1 --only {_quoted(chosen[1])}"),
+        _report(new, patterns, chosen[1], jobs, f"--only {_quoted(chosen[0])} --only \\1"),
     )
     if gate is not None and comparison["comparable"]:
         comparison["checks"] = [_gate(comparison, gate)]
@@ -85,8 +91,11 @@ def _chosen(only: list[str]) -> tuple[str | None, str | None]:
     return (only[0], only[-1]) if only else (None, None)
 
 
-def _report(path: str, patterns: list[str], only: str | None, jobs: int | None) -> dict[str, Any]:
-    """The report of a run, or the one that an earlier ``--json`` wrote."""
+def _report(path: str, patterns: list[str], only: str | None, jobs: int | None, for_one: str) -> dict[str, Any]:
+    """The report of a run, or the one that an earlier ``--json`` wrote.
+
+    ``for_one`` is how to choose a capture of this run alone, where a message names ``--only`` and its pattern.
+    """
     from commprof.analysis.run import analyze
     from commprof.diagnosis.diagnose import diagnose
     from commprof.report.kept import kept_report
@@ -95,10 +104,25 @@ def _report(path: str, patterns: list[str], only: str | None, jobs: int | None) 
     kept = kept_report(path)
     if kept is not None:
         return kept
-    analysis = analyze(path, comm_patterns=patterns, only=only, jobs=jobs)
+    try:
+        analysis = analyze(path, comm_patterns=patterns, only=only, jobs=jobs)
+    except InputRefused as error:
+        hint = (error.hint or "").replace("hold them against each other with commprof compare, or ", "")
+        error.hint = _of_one_run(hint, for_one) or None
+        raise
     for warning in analysis.warnings:
-        print(f"commprof: warning: {warning}", file=sys.stderr)
+        print(f"commprof: warning: {_of_one_run(warning, for_one)}", file=sys.stderr)
     return build_report(analysis, diagnose(analysis))
+
+
+def _of_one_run(text: str, for_one: str) -> str:
+    """A message in which ``--only`` is given for one of the two runs, and the other one is taken as it is."""
+    return _ONLY.sub(for_one, text)
+
+
+def _quoted(only: str | None) -> str:
+    """The pattern for the other run, as a shell takes it."""
+    return shlex.quote(only or "*").replace("\\", "\\\\")
 
 
 def _gate(comparison: dict[str, Any], threshold: float) -> dict[str, Any]:

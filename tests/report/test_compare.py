@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -230,6 +231,31 @@ def test_one_capture_of_several_is_chosen_for_each_side(tmp_path: Path) -> None:
     assert "slower by 1.00 ms (9.1 %)" in apart[1]
     assert "takes as long as before" in same[1]
     assert (apart[0], same[0], thrice[0]) == (0, 0, 2)
+
+
+@pytest.mark.parametrize("side", [0, 1])
+@pytest.mark.parametrize("other", [None, "rank*.json"])
+def test_the_choice_of_a_capture_is_told_for_the_run_that_needs_it(
+    side: int, other: str | None, tmp_path: Path
+) -> None:
+    """One of the two runs holds two captures; the pattern of the hint, for both runs, would refuse the other one."""
+    for name in ("it's/rank0.json", "demo/rank0.json"):
+        run_of([1000] * 4).write(tmp_path / "several" / name)
+    run_of([2000] * 4).write(tmp_path / "one" / "rank0.json")
+    given = [tmp_path / "one", tmp_path / "one"]
+    given[side] = tmp_path / "several"
+    chosen = [] if other is None else ["--only", other, "--only", other]
+
+    code, _, errors = call("compare", *given, "--no-html", *chosen)
+    words = shlex.split(errors.rpartition("(two captures lie there; ")[2].strip().removesuffix(")"))
+    options = [words[at + 1] for at, word in enumerate(words) if word == "--only"]
+
+    assert (code, len(errors.splitlines())) == (2, 1)
+    assert "commprof compare" not in errors
+    assert len(options) == 4
+    for pair in (options[:2], options[2:]):
+        assert pair[1 - side] == (other or "*")
+        assert call("compare", *given, "--no-html", "--only", pair[0], "--only", pair[1])[0] == 0
 
 
 def test_the_bottleneck_is_told_where_it_is_another_one(tmp_path: Path) -> None:

@@ -171,10 +171,10 @@ def test_buckets_show_one_step_against_compute_and_all_steps_in_a_table(view: Js
     # The timeline shows step 5; rank 0 is first among equals.
     assert (chart["rank"], chart["step"], chart["tail"]) == (0, "ProfilerStep#5", "4.45 ms")
     assert [(row["index"], row["size"], row["lag"], row["tail"]) for row in chart["rows"]] == [
-        (0, "26.2 MB", "-1.75 ms", False),
-        (1, "26.2 MB", "-1.35 ms", False),
-        (2, "26.2 MB", "-1.20 ms", False),
-        (3, "52.4 MB", "-1.10 ms", True),
+        (0, "26.2 MB", "−1.75 ms", False),
+        (1, "26.2 MB", "−1.35 ms", False),
+        (2, "26.2 MB", "−1.20 ms", False),
+        (3, "52.4 MB", "−1.10 ms", True),
     ]
     assert [bar["kind"] for bar in chart["rows"][3]["bars"]] == ["exposed"]
     assert chart["compute"]
@@ -189,7 +189,7 @@ def test_layers_show_when_they_were_needed(view: Json) -> None:
     assert found is not None
     assert found["chart"]["step"] == "ProfilerStep#5"
     first = found["chart"]["rows"][0]
-    assert (first["name"], first["slack"], first["cause"]) == ("layers.0", "-260 µs", "not prefetched")
+    assert (first["name"], first["slack"], first["cause"]) == ("layers.0", "−260 µs", "not prefetched")
     assert [mark["kind"] for mark in first["marks"]] == ["launched", "needed"]
     assert found["total"] == 8
 

@@ -120,7 +120,7 @@ def test_lost_calls_and_drifting_clocks_are_named(report: Json) -> None:
 
     assert found is not None
     assert found["lost"] == ["all_reduce, number 7: on ranks 0, not on 1; some members made one call more"]
-    assert [row["offset"] for row in clocks] == ["0 ns", "-4.20 µs, drift 12 ns a second"]
+    assert [row["offset"] for row in clocks] == ["0 ns", "−4.20 µs, drift 12 ns a second"]
 
 
 def test_a_late_rank_is_drawn_although_it_exposes_the_least() -> None:
