@@ -15,9 +15,12 @@ Bytes to events:
     repair             the text of one event that is not JSON
     repeated_keys      keys that stand twice
     huge_numbers       numbers beyond a double
+    nesting            values too deep in each other
     timestamps         written microseconds to integer nanoseconds
     workers            processes that help with a large file
-    ahead              how they do
+    team               what they do
+    segments           the text that each of them decodes
+    ahead              their results put in order
 
 Events to columns:
 
@@ -28,7 +31,7 @@ Events to columns:
     metadata           what a file says about itself
     model              the types that cross to analysis
     read               one file to the columns of one rank
-    heap               freed memory back to the system
+    heap               freed memory kept, then back to the system
 
 What device work is:
 

@@ -24,6 +24,7 @@ from commprof.trace.events import (
     slim_decoder,
 )
 from commprof.trace.huge_numbers import has_huge_number, has_long_number
+from commprof.trace.nesting import may_be_too_deep
 from commprof.trace.repeated_keys import KeyCount, may_repeat_keys
 
 # As wide as the words in which keys are searched, so that the first key of a batch is found like any other.
@@ -116,7 +117,7 @@ def clean_batch(text: bytes, start: int = 0, end: int | None = None) -> Batch | 
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return None
     keys = KeyCount(text)
-    if has_huge_number(text) or may_repeat_keys(text, events, codes, keys):
+    if has_huge_number(text) or may_repeat_keys(text, events, codes, keys) or may_be_too_deep(text, keys.phases):
         return None
     return Batch(events, text, phases=keys.phases, codes=codes)
 

@@ -6,6 +6,7 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Any
 
 import msgspec
@@ -41,6 +42,7 @@ _FRESH_ROWS = 1 << 15
 """Rows of a table that wait as they came, in many short arrays, before they are packed into few."""
 
 _Event = Complete | FullComplete | SlimComplete
+_PID, _TID = attrgetter("pid"), attrgetter("tid")
 
 
 @dataclass(slots=True)
@@ -169,27 +171,34 @@ class Columns:
         names = self.names.encode([event.name for event in events])
         columns["name"].append(names)
         columns["external_id"].append(_external_ids(args))
-        pids = self._ids.encode([event.pid for event in events])
-        tids = self._ids.encode([event.tid for event in events])
         if table is Table.KERNEL:
             columns["correlation"].append(_numbers([a.correlation for a in args]))
-            columns["device"].append(self._or_else([a.device for a in args], pids))
-            columns["stream"].append(self._or_else([a.stream for a in args], tids))
+            columns["device"].append(self._or_else([a.device for a in args], events, _PID))
+            columns["stream"].append(self._or_else([a.stream for a in args], events, _TID))
             columns["graph_node"].append(_numbers([a.graph_node or 0 for a in args]))
             columns["blocks"].append(_blocks([a.grid for a in args]))
-            return [i for i, a in enumerate(args) if _describes_collective(a)]
-        columns["pid"].append(pids)
-        columns["tid"].append(tids)
+            return [
+                i
+                for i, a in enumerate(args)
+                if a.collective is not None
+                or a.in_nelems is not None
+                or a.group_name is not None
+                or a.in_nelems_2023 is not None
+            ]
+        columns["pid"].append(self._ids.encode([event.pid for event in events]))
+        columns["tid"].append(self._ids.encode([event.tid for event in events]))
         if table is Table.RUNTIME:
             columns["correlation"].append(_numbers([a.correlation for a in args]))
             return []
         return np.flatnonzero(self.names.speaks(names)).tolist()
 
-    def _or_else(self, values: list[Any], fallback: Int64Array) -> Int64Array:
-        """The values as ids, and where there is none (``None``) the fallback."""
-        numbers = self._ids.encode(values)
-        missing = np.array([value is None for value in values], np.bool_) if None in values else None
-        return numbers if missing is None else np.where(missing, fallback, numbers)
+    def _or_else(self, values: list[Any], events: Sequence[_Event], fallback: Callable[[_Event], Any]) -> Int64Array:
+        """The values as ids, and where there is none (``None``) that of the event."""
+        if None not in values:
+            return self._ids.encode(values)
+        return self._ids.encode(
+            [fallback(event) if value is None else value for value, event in zip(values, events, strict=True)]
+        )
 
     def _keep_args(self, table: Table, batch: Batch, rows: NDArray[np.intp], wanted: list[int]) -> None:
         """Keep the arguments of some of the rows that were just appended; ``rows`` are their places in the batch."""
@@ -408,12 +417,3 @@ def _product(grid: Any) -> int:
             product *= side
         return product if 0 <= product < 1 << 62 else -1
     return -1
-
-
-def _describes_collective(args: Args | SlimArgs) -> bool:
-    return (
-        args.collective is not None
-        or args.in_nelems is not None
-        or args.group_name is not None
-        or args.in_nelems_2023 is not None
-    )

@@ -59,7 +59,7 @@ class Document:
         Raises :class:`InputRefused` for what is no trace, :class:`CannotAnswer` for a trace without any event.
         """
         stream = Lookahead(blocks)
-        buffer = self._read_head(stream)
+        buffer = self.read_head(stream)
         tail: bytes | None = None
         if ahead is not None and not self.tolerant:
             buffer, tail = yield from ahead.batches(self, buffer, stream)
@@ -92,7 +92,7 @@ class Document:
         self._close_gap(True)
         self.events += events
 
-    def _read_head(self, stream: Lookahead) -> bytes:
+    def read_head(self, stream: Lookahead) -> bytes:
         """Consume everything before the first event; returns what follows it."""
         buffer = stream.take() if not stream.at_end else b""
         while len(buffer) < 4 and not stream.at_end:

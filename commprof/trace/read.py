@@ -12,11 +12,11 @@ from commprof.trace.ahead import Ahead
 from commprof.trace.categories import Table
 from commprof.trace.columns import Chunk, Columns, Keep
 from commprof.trace.document import Document
-from commprof.trace.heap import give_back
+from commprof.trace.heap import give_back, hold, release
 from commprof.trace.metadata import Distributed, decide_rank, device_facts, text_or_none
 from commprof.trace.model import FileFacts, ProcessGroup, RankTrace
 from commprof.trace.source import Progress, open_source
-from commprof.trace.workers import workers_for
+from commprof.trace.workers import PAYS_PACKED_BYTES, team_for, workers_for
 
 _MANY_EVENTS = 100_000
 _PARTS_BETWEEN = 48
@@ -41,19 +41,23 @@ def read_rank(
     source = open_source(path, progress)
     document = Document(path, tolerant=tolerant)
     columns = Columns()
-    workers = workers_for(source.size, source.format != "plain") if helpers and not tolerant else 0
-    ahead = Ahead(workers) if workers else None
+    workers = workers_for(source.size, source.format != "plain") if helpers and not tolerant and _is_local(path) else 0
+    ahead = Ahead(team_for(path, workers)) if workers else None
+    large = source.size >= PAYS_PACKED_BYTES
+    if large:
+        hold()
     # Decoded events hold no cycles, and there are hundreds of thousands of them: collecting garbage only costs time.
     collecting = gc.isenabled()
     gc.disable()
     try:
-        for count, part in enumerate(document.batches(source.blocks(), ahead), start=1):
+        # With the other cores at work already, a thread that unpacks would only take turns with this one.
+        for count, part in enumerate(document.batches(source.blocks(background=not ahead), ahead), start=1):
             if isinstance(part, Chunk):
                 columns.merge(part)
             else:
                 columns.add(part)
-            if count % _PARTS_BETWEEN == 0:
-                give_back()
+            if large and count % _PARTS_BETWEEN == 0:
+                release()
         if keep is not None:
             columns.prune(keep)
     except NotATrace:
@@ -71,12 +75,19 @@ def read_rank(
             ahead.close()
         if collecting:
             gc.enable()
+        if large:
+            give_back()
     rank = _rank_trace(path, source.size, document, columns, manifest, source.truncated)
     if source.bad_checksum:
         rank.warnings.append(f"{path}: its checksum is wrong: something in it may be damaged")
-    if document.events > _MANY_EVENTS:
+    if large or document.events > _MANY_EVENTS:
         give_back()
     return rank
+
+
+def _is_local(path: str) -> bool:
+    """Whether several processes may read the file, each on its own."""
+    return "://" not in path
 
 
 def _rank_trace(

@@ -12,6 +12,8 @@ from typing import Any
 
 import msgspec
 
+from commprof.trace.nesting import too_deep
+
 LARGEST_REPAIR = 256 << 10
 """Characters of a text that is worth a repair; an event has hundreds, and a repair needs a hundred times its space."""
 
@@ -125,7 +127,9 @@ def _close_after_backslash(text: str) -> str:
 
 
 def json_object(data: bytes) -> dict[str, Any] | None:
-    """A JSON object from bytes, ``None`` where they are not exactly one."""
+    """A JSON object from bytes, ``None`` where they are not exactly one, or one that is nested too deep."""
+    if too_deep(data):
+        return None
     try:
         value = msgspec.json.decode(data)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):

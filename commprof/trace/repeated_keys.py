@@ -121,19 +121,15 @@ class KeyCount:
         self.phases: list[NDArray[np.intp]] = []
         data = np.frombuffer(text, np.uint8)
         words = np.ndarray((max(len(text) - 7, 0),), "<u8", text, strides=(1,))
-        counts = [0] * len(EVENT_KEYS)
-        spaced = False
-        for colons in _search.colons(text):
-            previous = data[colons - 1]
-            spaced = spaced or bool((previous <= ord(" ")).any())
-            colons = colons[previous == ord('"')]
-            before = words[colons - 8]
-            shifted = {bits: before >> bits for bits in _LENGTHS}
-            for place, (bits, word) in enumerate(zip(_BITS, _WORDS, strict=True)):
-                found = shifted[bits] == word
-                if not place:
-                    self.phases.append(colons[found] - 1)
-                counts[place] += int(np.count_nonzero(found))
+        colons = np.concatenate([np.empty(0, np.intp), *_search.colons(text)])
+        previous = data[colons - 1]
+        spaced = bool((previous <= ord(" ")).any())
+        colons = colons[previous == ord('"')]
+        before = words[colons - 8]
+        shifted = {bits: before >> bits for bits in _LENGTHS}
+        found = [shifted[bits] == word for bits, word in zip(_BITS, _WORDS, strict=True)]
+        self.phases.append(colons[found[EVENT_KEYS.index("ph")]] - 1)
+        counts = [int(np.count_nonzero(places)) for places in found]
         self.counts = None if spaced and _COLON_APART.search(text) else counts
 
 

@@ -47,10 +47,14 @@ class Source:
     truncated: bool = field(default=False, init=False)
     bad_checksum: bool = field(default=False, init=False)
 
-    def blocks(self) -> Iterator[bytes]:
-        """Decompressed blocks of about :data:`BLOCK_BYTES`; decompression runs in a thread of its own."""
+    def blocks(self, *, background: bool = True) -> Iterator[bytes]:
+        """Decompressed blocks of about :data:`BLOCK_BYTES`.
+
+        With ``background`` decompression runs in a thread of its own, which pays where a core is idle.
+        """
         readers = {"gzip": self._gzip, "zstd": self._zstd, "zip": self._zip, "plain": self._plain}
-        pieces = _in_background(readers[self.format]) if self.format != "plain" else self._plain()
+        produce = readers[self.format]
+        pieces = _in_background(produce) if background and self.format != "plain" else produce()
         with self.stream:
             yield from _regroup(pieces)
 

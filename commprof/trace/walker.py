@@ -16,6 +16,7 @@ import msgspec
 from commprof.errors import InputRefused
 from commprof.trace.events import event_decoder
 from commprof.trace.huge_numbers import has_huge_number
+from commprof.trace.nesting import too_deep
 from commprof.trace.repair import LARGEST_REPAIR, repair
 from commprof.trace.repeated_keys import repeats_keys
 
@@ -121,7 +122,7 @@ class _Scanner:
         try:
             end = self._decoder.raw_decode(text, position)[1]
             # A raw quote before a brace ends an object early; then no comma follows.
-            return end if _FOLLOWS.match(text, end) else None
+            return end if _FOLLOWS.match(text, end) and not too_deep(text[position:end]) else None
         except json.JSONDecodeError as error:
             self.ran_out = error.pos > len(text) - _LONGEST_TOKEN or error.msg.startswith("Unterminated")
         except RecursionError:
@@ -201,6 +202,8 @@ def another_writer(path: str) -> InputRefused:
 
 
 def _is_event(data: bytes) -> bool:
+    if too_deep(data):
+        return False
     try:
         event_decoder.decode(data)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):

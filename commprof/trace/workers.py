@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import stat
 import sys
+import threading
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing.context import SpawnContext, SpawnProcess
 from types import ModuleType
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from commprof.trace.team import Team
 
 PAYS_PACKED_BYTES = 6 << 20
 PAYS_PLAIN_BYTES = 64 << 20
 """Below these sizes a file is read before another process has started."""
 
 _PACKED = (b"\x1f\x8b", b"\x28\xb5", b"PK")
-_begun: list[ProcessPoolExecutor] = []
+_begun: list[Team] = []
 
 
 class _Process(SpawnProcess):
@@ -41,7 +47,7 @@ def open_pool(workers: int) -> ProcessPoolExecutor:
 def workers_for(size: int, packed: bool) -> int:
     """How many other processes to read a file of that size with."""
     pays = PAYS_PACKED_BYTES if packed else PAYS_PLAIN_BYTES
-    return min((os.cpu_count() or 1) - 1, 3) if size >= pays else 0
+    return min((os.cpu_count() or 1) - 1, 3) if size >= pays and os.name == "posix" else 0
 
 
 def begin_early(paths: list[str], jobs: int | None) -> None:
@@ -57,22 +63,27 @@ def begin_early(paths: list[str], jobs: int | None) -> None:
     except OSError:  # whoever reads the input says what is wrong with it
         return
     if workers:
-        pool = open_pool(workers)
-        summon(pool, workers)
-        _begun.append(pool)
+        _begun.append(_begin_as_copies(paths[0], workers))
 
 
-def take_begun() -> ProcessPoolExecutor | None:
-    """The processes that were begun early, once."""
-    return _begun.pop() if _begun else None
+def _begin_as_copies(path: str, workers: int) -> Team:
+    """A team that begins with all that this process has imported, where a copy of it is safe."""
+    fresh = "numpy" not in sys.modules and threading.active_count() == 1 and sys.platform == "linux"
+    if fresh:
+        # Threads of a numerical library would be lost in a copy, and nothing here multiplies large matrices.
+        os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    from commprof.trace.team import Team
+
+    return Team(path, workers, multiprocessing.get_context("fork") if fresh else _Context())
 
 
-def summon(pool: ProcessPoolExecutor, workers: int) -> None:
-    """Let the processes of a pool start before there is work for them."""
-    for _ in range(workers):
-        pool.submit(_arrive)
+def team_for(path: str, workers: int) -> Team:
+    """The team that reads this file: the one that was begun early, or a new one."""
+    from commprof.trace.team import Team
 
-
-def _arrive() -> None:
-    """What a process is given first: to import what it works with."""
-    import commprof.trace.ahead  # noqa: F401
+    while _begun:
+        team = _begun.pop()
+        if os.path.realpath(team.path) == os.path.realpath(path):
+            return team
+        team.close()
+    return Team(path, workers, _Context())

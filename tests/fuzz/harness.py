@@ -10,8 +10,7 @@ import re
 import signal
 import warnings
 import zipfile
-from collections.abc import Callable, Iterator
-from concurrent.futures import Future
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
@@ -21,7 +20,6 @@ from unittest import mock
 import msgspec
 import numpy as np
 
-import commprof.trace.ahead
 import commprof.trace.document
 import commprof.trace.read
 import commprof.trace.source
@@ -35,6 +33,7 @@ from commprof.report.write import json_text
 from commprof.trace.model import RankTrace
 from commprof.trace.read import read_rank
 from tests.builders.command import strict_json
+from tests.builders.team import InlineTeam
 from tests.oracle.identities import check_identities
 
 TIME_LIMIT_S = 10.0
@@ -98,23 +97,11 @@ def small_blocks(size: int, walk: int) -> Iterator[None]:
         yield
 
 
-class _Inline:
-    """A pool that does the work at once in this process."""
-
-    def __init__(self, *args: Any, **options: Any) -> None:
-        self.shutdown = lambda **options: None
-
-    def submit(self, work: Callable[..., Any], *args: Any) -> Future[Any]:
-        future: Future[Any] = Future()
-        future.set_result(work(*args))
-        return future
-
-
 @contextlib.contextmanager
 def inline_helpers(count: int = 2) -> Iterator[None]:
     """Any file is read with the help of ``count`` other processes, which are this one."""
     with (
-        mock.patch.object(commprof.trace.ahead, "open_pool", _Inline),
+        mock.patch.object(commprof.trace.read, "team_for", InlineTeam),
         mock.patch.object(commprof.trace.read, "workers_for", return_value=count),
     ):
         yield

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Callable
-from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
@@ -15,26 +14,11 @@ import pytest
 from commprof.analysis.needs import NEEDED
 from commprof.analysis.rank import analyze_rank
 from commprof.errors import CommprofError
-from commprof.trace import ahead, source
+from commprof.trace import source
 from commprof.trace.model import RankTrace
 from commprof.trace.read import read_rank
 from tests.builders.kineto import Trace
-
-
-class Inline:
-    """A pool that works at once and in this process."""
-
-    def __init__(self, workers: int) -> None:
-        self.submitted = 0
-
-    def submit(self, work: Callable[..., Any], *arguments: Any) -> Future[Any]:
-        self.submitted += 1
-        future: Future[Any] = Future()
-        future.set_result(work(*arguments))
-        return future
-
-    def shutdown(self, wait: bool = True, cancel_futures: bool = False) -> None:
-        """Nothing runs any more."""
+from tests.builders.team import InlineTeam
 
 
 @pytest.fixture
@@ -75,7 +59,7 @@ def facts(read: Callable[[], RankTrace]) -> Any:
 def test_damaged_files_read_the_same_alone_and_with_help(
     seed: int, small_blocks: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(ahead, "open_pool", Inline)
+    monkeypatch.setattr("commprof.trace.read.team_for", InlineTeam)
     choose = random.Random(seed)
     data = bytearray(long_trace().write(tmp_path / "whole.json").read_bytes())
     for _ in range(choose.randrange(4)):
