@@ -113,6 +113,8 @@ def reduction_alternates(ground: Ground) -> Iterator[Case]:
     rows, found = of_gradients(ground)
     if min((len(step.calls) for step in found), default=0) < 2 or not unhidden(ground, found):
         return
+    if _all_latency(ground, found):
+        return  # in whatever order they come: joined they would not take turns
     rows &= ~ground.cause_is(*NOT_OVERLAP)
     early = rows & ~tail_of(ground, rows)
     if ground.exposed.rest[early].sum() <= (1 - _NEARLY_ALL) * ground.exposed.rest[rows].sum():
@@ -135,6 +137,13 @@ def reduction_alternates(ground: Ground) -> Iterator[Case]:
         ranks=ranks_of(ground, rows), steps=steps_of(ground, rows), group_id=ground.one_group(rows),
         calls=ground.calls_in(rows),
     )  # fmt: skip
+
+
+def _all_latency(ground: Ground, found: list[Reductions]) -> bool:
+    """Whether most of many reductions are so small that latency decides how long they take."""
+    sizes = np.concatenate([step.size for step in found])
+    many = min(len(step.calls) for step in found) >= ground.limits.many_calls
+    return many and bool((sizes >= 0).all()) and float(np.median(sizes)) < ground.limits.tiny_message
 
 
 def ddp_tail_bucket(ground: Ground) -> Iterator[Case]:
