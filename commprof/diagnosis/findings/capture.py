@@ -97,6 +97,20 @@ _KNOWN: dict[str, tuple[str, str]] = {
 }  # fmt: skip
 
 
+_EXCHANGE = (
+    "Experts need the tokens that all-to-alls bring: the exchange is on the critical path",
+    "Overlap it with compute that needs none of its tokens: the shared expert (--moe-shared-expert-overlap in "
+    "Megatron) or another micro-batch (--overlap-moe-expert-parallel-comm in Megatron; memory); or send less: experts "
+    "inside one host, DeepEP (--moe-enable-deepep), fp8 dispatch (accuracy).",
+)
+
+
+def _mostly(ground: Ground, rows: Mask, role: str) -> bool:
+    """Whether most of the exposed time of these rows is in groups of a role."""
+    rest = ground.exposed.rest
+    return 2 * int(rest[rows & ground.role_is(role)].sum()) > int(rest[rows].sum())
+
+
 def unclaimed(ground: Ground) -> Iterator[Case]:
     """Exposed communication that no rule before claimed, by its cause; the one without a cause last."""
     told = np.zeros(len(ground.exposed), np.bool_)
@@ -104,7 +118,8 @@ def unclaimed(ground: Ground) -> Iterator[Case]:
         rows = ground.cause_is(cause)
         told |= rows
         if rows.any():
-            yield _exposed(ground, rows, title, advice, cause)
+            words = _EXCHANGE if cause == "structural" and _mostly(ground, rows, "ep") else (title, advice)
+            yield _exposed(ground, rows, *words, cause)
     if not told.all():
         yield _exposed(
             ground, ~told, "Communication is exposed, its cause is not determined", missing_data(ground), "unknown"

@@ -7,6 +7,7 @@ parallelism, has other names for the same thing. Settings by their documentation
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 from commprof.analysis.codes import operation_is
@@ -130,4 +131,7 @@ def advised_for(case: Case, kind: str | None) -> Case:
 
 def _titled(title: str, kind: str) -> str:
     """What is reduced together is a unit, or part of one, where parameters are sharded."""
-    return title if kind == "partitioned" else title.replace("bucket", "reduction")
+    if kind == "partitioned":
+        return title
+    title = re.sub(r" \(bucket \d+\)", "", title).replace("bucket", "reduction")
+    return title.replace("reductions are reduced", "reductions run").replace("reduction is reduced", "reduction runs")

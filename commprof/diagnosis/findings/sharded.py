@@ -66,18 +66,25 @@ def _modules(ground: Ground, rows: Mask) -> list[str]:
     return sorted(total, key=lambda name: (-total[name], name))
 
 
+_OF_TORCH = (
+    "Update each bucket during the backward pass: ZeroRedundancyOptimizer(overlap_with_ddp=True) with a DDP "
+    "communication hook of ddp_zero_hook (functional optimizers only); parameters_as_bucket_view=True broadcasts "
+    "buckets instead of single parameters; or FSDP, which gathers per layer.",
+)
+_OF_OTHERS = (
+    "Overlap the gather with the next forward pass: --overlap-param-gather (Megatron, with --overlap-grad-reduce), or "
+    "FSDP, which gathers per layer. DeepSpeed's stages 1 and 2 gather when the step is over: a larger "
+    "allgather_bucket_size (memory) gathers in fewer calls.",
+)
+
+
 def gather_after_optimizer(ground: Ground) -> Iterator[Case]:
     """ZeRO-1 and 2 gather the updated parameters when the step is over: nothing is left to hide it."""
     rows = ground.phase_is("optimizer") & ground.operation_is("all_gather", "broadcast") & ~ground.role_is("tp", "pp")
     yield from _case(
         ground, "gather-after-optimizer",
         "Updated parameters are gathered after the optimizer step, beside nothing", rows,
-        (
-            "Overlap the gather with the next forward pass: --overlap-param-gather (Megatron, with "
-            "--overlap-grad-reduce), or FSDP, which gathers per layer. DeepSpeed's stages 1 and 2 gather when the step "
-            "is over; a larger allgather_bucket_size (memory) gathers in fewer calls. overlap_with_ddp=True "
-            "(ZeroRedundancyOptimizer) updates each bucket during the backward pass.",
-        ),
+        _OF_TORCH if rows.any() and not (rows & ground.operation_is("all_gather")).any() else _OF_OTHERS,
         "structural",
     )  # fmt: skip
 

@@ -113,3 +113,27 @@ def test_without_a_cause_there_is_no_knob(kind: str) -> None:
     case = of_ddp("ddp-tail-bucket", "unknown")
 
     assert advised_for(case, kind) is case
+
+
+@pytest.mark.parametrize(
+    ("of_ddp", "of_units"),
+    [
+        (
+            "The last gradient bucket (bucket 7) is reduced after the backward pass has ended",
+            "The last gradient reduction runs after the backward pass has ended",
+        ),
+        (
+            "The last 3 gradient buckets are reduced after the backward pass has ended",
+            "The last 3 gradient reductions run after the backward pass has ended",
+        ),
+        (
+            "Gradient buckets are too small: 40 reductions where 2 would do",
+            "Gradient reductions are too small: 40 reductions where 2 would do",
+        ),
+    ],
+)
+def test_a_title_speaks_of_reductions_where_there_are_no_buckets(of_ddp: str, of_units: str) -> None:
+    case = Case("ddp-tail-bucket", of_ddp, Claim(), ())
+
+    assert advised_for(case, "sharded").title == of_units
+    assert advised_for(case, "partitioned").title == of_ddp
