@@ -183,19 +183,15 @@ def _cut(total: float, first: float, cap: float) -> Floats:
 
 def _predict(flows: list[_Flow], duration: Duration, sizes: list[Floats], first: int, cap: int) -> Layout:
     """Tail and communication of one layout, mean over the flows; caps in MiB, 0 for what was recorded."""
-    tails, comms = [], []
-    same: dict[bytes, tuple[Floats, Floats, Floats]] = {}
-    for flow, mine in zip(flows, sizes, strict=True):
-        key = mine.tobytes()
-        if key not in same:
-            lasts = duration(mine)
-            same[key] = np.cumsum(mine), lasts, np.cumsum(lasts)
-        moved, lasts, done = same[key]
-        ready = np.interp(moved, flow.bytes, flow.at)
+    tails, comms = np.empty(len(flows)), np.empty(len(flows))
+    for mine, bytes_, rows in _alike(flows, sizes):
+        moved, lasts = np.cumsum(mine), duration(mine)
+        done = np.cumsum(lasts)
+        ready = _interpolated(moved, bytes_, np.array([flows[row].at for row in rows]))
         # Each bucket ends its own time after it is complete or the one before has ended, whichever is later.
-        end = float((done + np.maximum.accumulate(ready - (done - lasts)))[-1])
-        tails.append(max(0.0, end - flow.backward))
-        comms.append(float(lasts.sum()))
+        end = (done + np.maximum.accumulate(ready - (done - lasts), axis=1))[:, -1]
+        tails[rows] = np.maximum(0.0, end - [flows[row].backward for row in rows])
+        comms[rows] = lasts.sum()
     largest = max(float(mine.max()) for mine in sizes)
     return Layout(
         first=first * MIB or round(float(sizes[0][0])),
@@ -204,6 +200,24 @@ def _predict(flows: list[_Flow], duration: Duration, sizes: list[Floats], first:
         tail=round(float(np.mean(tails))),
         comm=round(float(np.mean(comms))),
     )
+
+
+def _alike(flows: list[_Flow], sizes: list[Floats]) -> list[tuple[Floats, Floats, list[int]]]:
+    """The flows with the same gradients and the same buckets together: these two, and their places."""
+    found: dict[tuple[bytes, bytes], tuple[Floats, Floats, list[int]]] = {}
+    for row, (flow, mine) in enumerate(zip(flows, sizes, strict=True)):
+        found.setdefault((mine.tobytes(), flow.bytes.tobytes()), (mine, flow.bytes, []))[2].append(row)
+    return list(found.values())
+
+
+def _interpolated(x: Floats, known: Floats, values: Floats) -> Floats:
+    """What :func:`numpy.interp` gives at ``x`` for each row of ``values``, shape ``(rows, len(x))``."""
+    place = np.clip(np.searchsorted(known, x, side="right") - 1, 0, len(known) - 2)
+    left, right = values[:, place], values[:, place + 1]
+    found: Floats = (right - left) / (known[place + 1] - known[place]) * (x - known[place]) + left
+    found[:, x >= known[-1]] = values[:, -1:]
+    found[:, x <= known[0]] = values[:, :1]
+    return found
 
 
 def _best(layouts: list[Layout], current: Layout, step: int) -> Layout:

@@ -5,11 +5,9 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, replace
 
 from commprof.analysis.across import AnalysisOptions, across
-from commprof.analysis.cluster import on_cluster
 from commprof.analysis.combine import combine
 from commprof.analysis.model import Analysis, Note, RankAnalysis
 from commprof.analysis.needs import NEEDED
@@ -187,6 +185,8 @@ def _outcomes(
     work: list[Job], jobs: int | None, progress: Progress | None, scheduler: str | None
 ) -> Iterator[RankAnalysis | CommprofError]:
     if scheduler is not None:
+        from commprof.analysis.cluster import on_cluster
+
         for job, outcome in zip(work, on_cluster(_run, work, scheduler), strict=True):
             if progress is not None:
                 progress(job.candidate.size)
@@ -199,6 +199,7 @@ def _outcomes(
             yield _run(job, progress)
         return
     import multiprocessing
+    from concurrent.futures.process import BrokenProcessPool
 
     with open_pool(workers) as pool:
         try:

@@ -163,8 +163,8 @@ class Ground:
 
     def _role_is(self, names: tuple[str, ...]) -> Mask:
         found = np.zeros(len(self.exposed), np.bool_)
-        keys = np.unique(np.stack([self.exposed.group, self.exposed.operation.astype(np.int64)]), axis=1)
-        for group, operation in keys.T.tolist():
+        numbers = self.exposed.group.astype(np.int64) * len(OPERATIONS) + self.exposed.operation
+        for group, operation in (divmod(number, len(OPERATIONS)) for number in np.unique(numbers).tolist()):
             if self.role_of(group, OPERATIONS[operation]) in names:
                 found |= (self.exposed.group == group) & (self.exposed.operation == operation)
         return found

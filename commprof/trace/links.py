@@ -13,8 +13,6 @@ from commprof.trace.model import NO_ID, CpuSpans, DeviceEvents, RuntimeCalls
 
 NONE = -1
 
-_BLOCK = 1 << 14
-
 
 def launch_rows(device: DeviceEvents, runtime: RuntimeCalls, path: str) -> Int64Array:
     """For each device event the row of the runtime call with its correlation id, :data:`NONE` without one.
@@ -105,30 +103,18 @@ def index_spans(spans: CpuSpans, rows: Int64Array) -> SpanIndex:
 def parents(thread: Int64Array, start: Int64Array, end: Int64Array) -> Int64Array:
     """For each span the place of the last one before it, on its thread, that reaches beyond its start.
 
-    The spans come in order of thread and start. They become Python numbers block by block: of millions at once these
-    would need more space than all columns of the trace.
+    The spans come in order of thread and start.
     """
-    parent = np.full(len(start), NONE, np.int64)
-    around: list[int] = []
-    reach: list[int] = []
-    current = None
-    for low in range(0, len(start), _BLOCK):
-        rows = slice(low, low + _BLOCK)
-        found = []
-        columns = (thread[rows].tolist(), start[rows].tolist(), end[rows].tolist())
-        for place, (key, begin, stop) in enumerate(zip(*columns, strict=True), start=low):
-            if key != current:
-                current = key
-                around.clear()
-                reach.clear()
-            while reach and reach[-1] <= begin:
-                reach.pop()
-                around.pop()
-            found.append(around[-1] if around else NONE)
-            around.append(place)
-            reach.append(stop)
-        parent[rows] = found
-    return parent
+    place = np.arange(-1, len(start) - 1)
+    place[1:][thread[1:] != thread[:-1]] = NONE
+    over = np.flatnonzero(place != NONE)
+    # What one span has found to be over before it starts, is over for those after it as well: so all jump at once,
+    # each as far as the one it stands at has come.
+    while len(over):
+        over = over[end[place[over]] <= start[over]]
+        place[over] = place[place[over]]
+        over = over[place[over] != NONE]
+    return place
 
 
 def thread_keys(pid: Int64Array, tid: Int64Array) -> Int64Array:

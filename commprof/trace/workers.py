@@ -7,12 +7,13 @@ import os
 import stat
 import sys
 import threading
-from concurrent.futures import ProcessPoolExecutor
 from multiprocessing.context import SpawnContext, SpawnProcess
 from types import ModuleType
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from concurrent.futures import ProcessPoolExecutor
+
     from commprof.trace.team import Team
 
 PAYS_PACKED_BYTES = 6 << 20
@@ -41,6 +42,8 @@ class _Context(SpawnContext):
 
 def open_pool(workers: int) -> ProcessPoolExecutor:
     """A pool of processes that begin empty; what is sent to them has to be importable, so nothing of a script."""
+    from concurrent.futures import ProcessPoolExecutor
+
     return ProcessPoolExecutor(workers, mp_context=_Context())
 
 

@@ -16,18 +16,23 @@ def slow_parents(spans: list[tuple[int, int, int]]) -> list[int]:
     ]
 
 
-@pytest.mark.parametrize("block", [1, 3, 1000])
-@pytest.mark.parametrize("seed", range(4))
-def test_parents_do_not_depend_on_blocks(block: int, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("longest", [3, 15, 60])
+@pytest.mark.parametrize("seed", range(8))
+def test_parents_are_the_last_spans_that_reach_beyond_the_start(seed: int, longest: int) -> None:
     # Given spans of three threads, nested, overlapping, empty and side by side, in order of thread and start,
     random = np.random.default_rng(seed)
-    spans = [(int(t), int(s), int(s + d)) for t, s, d in random.integers(0, [3, 40, 15], (120, 3))]
+    spans = [(int(t), int(s), int(s + d)) for t, s, d in random.integers(0, [3, 40, longest], (120, 3))]
     spans.sort(key=lambda span: (span[0], span[1], -span[2]))
     thread, start, end = np.array(spans, np.int64).T
 
-    # When they are looked at block by block,
-    monkeypatch.setattr(links, "_BLOCK", block)
+    # When the parents of all are looked for at once,
     found = links.parents(thread, start, end)
 
-    # Then each has the parent that it has among all of them.
+    # Then each has the one that comparing it with all before it finds.
     assert found.tolist() == slow_parents(spans)
+
+
+def test_no_spans_have_no_parents() -> None:
+    none = np.empty(0, np.int64)
+
+    assert len(links.parents(none, none, none)) == 0

@@ -70,6 +70,11 @@ def all_gradients(ground: Ground) -> tuple[Mask, list[Reductions]]:
 
 def of_gradients(ground: Ground) -> tuple[Mask, list[Reductions]]:
     """The same without those that are repeated later in the step: the last series alone tells about the schedule."""
+    rows, found = ground.once("last gradients", lambda: _last_series(ground))
+    return rows.copy(), list(found)
+
+
+def _last_series(ground: Ground) -> tuple[Mask, list[Reductions]]:
     rows, found = all_gradients(ground)
     times = repeats(ground, found)
     if min(times, default=1) < 2:
@@ -91,7 +96,7 @@ def _repeats(ground: Ground, index: int, step: Reductions) -> int:
     """By the backward passes that the buckets belong to, where phases are known; else by sizes that recur."""
     rank = ground.steps[index].rank
     if (rank.places.phase[step.calls] != NOWHERE).any():
-        series = {bucket.call: bucket.series for bucket in rank.buckets}
+        series = ground.once(("series", id(rank)), lambda: {bucket.call: bucket.series for bucket in rank.buckets})
         mine = [series[call] for call in step.calls.tolist() if call in series]
         counts = np.unique(mine, return_counts=True)[1]
         return len(counts) if len(mine) == len(step.calls) and len(set(counts.tolist())) == 1 else 1
