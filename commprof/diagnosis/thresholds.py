@@ -55,6 +55,8 @@ class Thresholds:
     """Allowance for latency: the base latency of a collective between hosts (nccl, ``tuning.cc``: 10 to 30 us)."""
     inner_latency_ns: int = 15_000
     """The same inside a host, where a message takes fewer and shorter hops (nccl, ``tuning.cc``: 7 to 15 us)."""
+    no_bytes: int = 32 << 10
+    """A message below this takes its latency: at the rates of today's links its bytes are through in a microsecond."""
     small_latency_ns: int = 30_000
     """A message of unknown size that lasts no longer is tiny: base latencies are 10 to 30 us (nccl, ``tuning.cc``)."""
     many_buckets: int = 8

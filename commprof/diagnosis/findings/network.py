@@ -20,12 +20,16 @@ from commprof.diagnosis.findings.straggler import hidden_waits, late_by_transfer
 from commprof.diagnosis.findings.tensor import crossing
 from commprof.diagnosis.ground import P2P, Ground, Mask, ReferenceStep
 from commprof.diagnosis.model import Evidence, Threshold
+from commprof.diagnosis.thresholds import Thresholds
 from commprof.intervals import Int64Array
 from commprof.trace.operations import OPERATIONS
 from commprof.units import format_gbps
 
 _HALF_OF_THE_LINK = 0.5
+_APART = 2.0
+"""Messages of sizes so far apart tell latency from bandwidth."""
 Link = TypeVar("Link", SlowLink, Intermittent)
+Times = NDArray[np.float64]
 _SHORT = 30
 """So many characters of ranks fit into a title; a title without them says how many there are."""
 
@@ -33,7 +37,8 @@ _SHORT = 30
 @dataclass(frozen=True, slots=True, eq=False)
 class _Measured:
     """Transfers of operations of one group: message sizes (rising), bytes on the bus, ns, and the efficiency below
-    which they are slow, whatever else ran beside them."""
+    which they are slow, whatever else ran beside them. ``latency`` is what they can need whatever their size, ns, where
+    that shows."""
 
     group: int
     operations: tuple[str, ...]
@@ -42,6 +47,7 @@ class _Measured:
     moved: NDArray[np.float64]
     ns: NDArray[np.float64]
     limit: float
+    latency: float = math.inf
 
 
 def _measured(ground: Ground) -> Iterator[_Measured]:
@@ -55,8 +61,10 @@ def _measured(ground: Ground) -> Iterator[_Measured]:
             continue
         fit = entry.claimable
         if fit is not None:
-            moved = np.asarray(fit.moved, np.float64)
-            yield _Measured(group, (operation,), entry, moved / entry.factor, moved, np.asarray(fit.ns, float), limit)
+            moved, ns = np.asarray(fit.moved, np.float64), np.asarray(fit.ns, np.float64)
+            sizes = moved / entry.factor
+            latency = _latency_of(ground.limits, sizes, moved, ns)
+            yield _Measured(group, (operation,), entry, sizes, moved, ns, limit, latency)
         elif operation in P2P and group in messages:
             sizes, ns = messages.pop(group)
             yield _Measured(group, P2P, entry, sizes.astype(float), sizes.astype(float), ns.astype(float), limit)
@@ -79,9 +87,8 @@ def low_bandwidth(ground: Ground) -> Iterator[Case]:
         if not large.any() or ceiling is None:
             continue
         between = group in crossing(ground.analysis)
-        latency = (limits.latency_ns if between else limits.inner_latency_ns) * _hops(ground, one, large)
-        needed, taken = latency + one.moved[large] / ceiling.low, one.ns[large]
-        efficiency = float(needed.sum() / taken.sum())
+        needed, taken = _latency(ground, one, large, between) + one.moved[large] / ceiling.low, one.ns[large]
+        efficiency = _efficiency(ground, one, large, between)
         rows = (ground.exposed.group == group) & ground.operation_is(*one.operations)
         rows &= ground.exposed.size >= limits.tiny_message
         if efficiency >= one.limit or not rows.any():
@@ -110,6 +117,42 @@ def low_bandwidth(ground: Ground) -> Iterator[Case]:
             confidence="estimate" if entry.contended or not entry.undisturbed else "bound",
             threshold=Threshold(one.limit, "share of the transfer", ceiling.source),
         )  # fmt: skip
+
+
+def _latency_of(limits: Thresholds, sizes: Times, moved: Times, ns: Times) -> float:
+    """What large messages take whatever their size, ns: what the line through the smallest and the largest of them
+    leaves at no bytes, if the one is at least twice the other; else twice what a message without many bytes takes,
+    since protocols for large ones have about twice the latency of those for small ones inside a pair of ranks (nccl,
+    ``tuning.cc``). Infinite where neither shows.
+    """
+    large, small = sizes >= limits.large_message, sizes < limits.no_bytes
+    if large.any() and moved[large][-1] >= _APART * moved[large][0]:
+        x, t = moved[large][[0, -1]], ns[large][[0, -1]]
+        return max(0.0, float(t[0] - x[0] * (t[1] - t[0]) / (x[1] - x[0])))
+    return 2 * float(ns[small].min()) if small.any() else math.inf
+
+
+def _latency(ground: Ground, one: _Measured, large: Mask, between: bool) -> Times:
+    """What each message may take beside its bytes, ns: the usual latency, or less where less shows."""
+    usual = ground.limits.latency_ns if between else ground.limits.inner_latency_ns
+    shown = np.where(one.sizes[large] >= ground.limits.large_message, min(usual, one.latency), usual)
+    return np.asarray(shown * _hops(ground, one, large))
+
+
+def _efficiency(ground: Ground, one: _Measured, large: Mask, between: bool) -> float:
+    """What the messages need at the peak, with latency, against what they take.
+
+    Where less latency shows than is usual, bytes alone are held against what they take without it; those messages of
+    which latency may be the larger part are left out.
+    """
+    assert one.entry.ceiling is not None
+    latency, taken = _latency(ground, one, large, between), one.ns[large]
+    at_peak = one.moved[large] / one.entry.ceiling.low
+    sure = (one.sizes[large] >= ground.limits.large_message) & (at_peak >= latency) & (taken > latency)
+    shows = one.latency < (ground.limits.latency_ns if between else ground.limits.inner_latency_ns)
+    if shows and sure.any():
+        return float(at_peak[sure].sum() / (taken - latency)[sure].sum())
+    return float((latency + at_peak).sum() / taken.sum())
 
 
 def _hops(ground: Ground, one: _Measured, large: Mask) -> NDArray[np.float64]:

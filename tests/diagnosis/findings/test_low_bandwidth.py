@@ -64,3 +64,45 @@ def test_calls_that_never_run_alone_are_slow_if_half_of_the_link_would_not_expla
     assert ("low-bandwidth" in judged.named) == low
     if low:
         assert judged.by_id["low-bandwidth"]["recoverable_ns"] == pytest.approx(305_000, rel=0.01)
+
+
+def in_pairs(small: int, large: int, sizes: tuple[int, int]) -> list[Trace]:
+    """Two ranks whose all-reduces of two sizes (bytes) last so long (us), one after the other and alone, six steps."""
+    traces = []
+    for rank in (0, 1):
+        trace = Trace(rank=rank)
+        for step in range(6):
+            at = 1_500 * step
+            trace.step(step, at, at + 1_500)
+            trace.gemm(at, at + 100)
+            for number, (length, size) in enumerate(zip((small, large), sizes, strict=True)):
+                begin = at + 110 + 400 * number
+                trace.all_reduce(
+                    begin, begin + length, launch=at + 5 + number,
+                    metadata={"elements": size // 4, "seq": 2 * step + number},
+                )  # fmt: skip
+            trace.gemm(at + 900, at + 1_500, launch=at + 9)
+        traces.append(trace)
+    return traces
+
+
+@pytest.mark.parametrize(
+    ("small", "large", "sizes", "low"),
+    [
+        (89, 341, (4_000_000, 16_000_000), True),
+        (89, 311, (4_000_000, 16_000_000), False),
+        (6, 98, (4_000, 4_000_000), True),
+        (14, 98, (4_000, 4_000_000), False),
+    ],
+)
+def test_latency_that_shows_is_allowed_for_instead_of_the_usual_one(
+    small: int, large: int, sizes: tuple[int, int], low: bool, judge: Judge
+) -> None:
+    # Given messages of 4 and 16 MB at a peak of 100 GB/s: 40 and 160 us, and 15 more each for latency. Of 89 and 341 us
+    # that is more than half (230 of 430). But 252 us for 12 MB more leave 5 for no bytes at all: 200 of 420 are less
+    # than half. With 222 us more 15 are left, which is the usual latency: 230 of 400.
+    # Of 98 us for 4 MB the 55 are more than half. Where 4 kB take 6, large messages may need 12: 40 of 86 are less.
+    # Where 4 kB take 14, large ones may well need the usual 15.
+    judged = judge(*in_pairs(small, large, sizes), options=("--hardware", "100"))
+
+    assert ("low-bandwidth" in judged.named) == low
