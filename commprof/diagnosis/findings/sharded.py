@@ -138,10 +138,12 @@ def fsdp_late_launch(ground: Ground) -> Iterator[Case]:
 
 
 def fsdp_longer_than_compute(ground: Ground) -> Iterator[Case]:
-    """The gather started in time, but takes longer than the layer it hides behind."""
+    """The gather started in time, but takes longer than the layer it hides behind; or those before it on its stream
+    do, so that it queues."""
+    queued = ground.cause_is("queued") & _gathers(ground) & ground.role_is("shard")
     yield from _case(
         ground, "fsdp-longer-than-compute", "Communication of a unit takes longer than the compute beside it",
-        ground.cause_is("longer-than-compute") & _of_units(ground),
+        (ground.cause_is("longer-than-compute") & _of_units(ground)) | queued,
         (
             "More compute per gather: larger micro-batches (memory) or parameters that stay gathered between the "
             "passes (reshard_after_forward=False in FSDP2, SHARD_GRAD_OP in FSDP1, memory); fewer bytes: shard inside "

@@ -55,6 +55,25 @@ def test_c149_a_gather_longer_than_the_layer_beside_it(length: int, exposed: int
     assert "fsdp-no-prefetch" not in judged.by_id
 
 
+@pytest.mark.parametrize(("role", "charged"), [("shard", 1_500_000), ("tp", 0)])
+def test_a_gather_that_queues_behind_a_longer_one_is_no_unnamed_communication(
+    role: str, charged: int, judge: Judge
+) -> None:
+    # Given a gather of a unit that runs on for 900 us after the layer beside it, and one of 600 us queued behind it.
+    trace = Trace()
+    trace.step(1, -100, 3_000)
+    trace.gemm(0, 100, launch=-60)
+    group = {"description": role, "ranks": [0, 1], "group": "7"}
+    trace.all_gather(0, 1_000, stream=21, launch=-80, metadata=group)
+    trace.all_gather(1_000, 1_600, stream=21, launch=-50, metadata=group)
+    trace.gemm(1_600, 3_000, launch=-40)
+
+    judged = judge(trace)
+
+    # Then both take longer than the compute beside them; what is no unit of parameters is nothing of the kind.
+    assert judged.by_id.get("fsdp-longer-than-compute", {"charged_ns": 0})["charged_ns"] == charged
+
+
 def test_c150_the_rate_limiter(judge: Judge) -> None:
     trace = Trace()
     trace.step(1, -50, 4000)
