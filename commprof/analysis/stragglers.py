@@ -17,6 +17,7 @@ from commprof.analysis.levels import STAGE_EXCESS, Level, LongStage, find_levels
 from commprof.analysis.matching import Matching
 from commprof.analysis.model import Analysis
 from commprof.analysis.peers import Peers
+from commprof.analysis.slow_links import intermittent, slow_links
 from commprof.analysis.turns import host_longer, turns_of_hosts
 from commprof.analysis.waiting import MatchTimes
 from commprof.intervals import Int64Array
@@ -109,13 +110,14 @@ def find_stragglers(
             if whole is not None:
                 out.append(whole)
                 covered.update(level.members)
-    local = namer.without_transfers()
+    local, linked = namer.without_transfers(), None
     for rank in range(len(analysis.ranks)):
         if rank not in covered and namer.stands_out(rank):
             alone = namer.name((rank,), None)
             if alone is not None and alone.cause == _SHARED:
                 # A slow transfer has two ends and accuses neither; what the rank does by itself may be enough.
-                part = local.mean[rank] >= _LOCAL_PART * namer.mean[rank]
+                linked = linked_ranks(analysis) if linked is None else linked
+                part = rank in linked or local.mean[rank] >= _LOCAL_PART * namer.mean[rank]
                 alone = local.name((rank,), None) if part and local.stands_out(rank) else None
             if alone is not None:
                 out.append(alone)
@@ -124,6 +126,14 @@ def find_stragglers(
     if turns is not None:
         return [turns, *stages, *(one for one in named if one.cause != turns.cause)]
     return sorted(out, key=lambda straggler: -straggler.charged_per_step)
+
+
+def linked_ranks(analysis: Analysis) -> set[int]:
+    """Ranks, as indices, whose transfers are told apart: a link of theirs is slow against its siblings or now and then,
+    which says nothing of what they do by themselves."""
+    found = [*slow_links(analysis), *intermittent(analysis)]
+    slow = {number for row in found for number in row.ranks}
+    return {index for index, rank in enumerate(analysis.ranks) if rank.rank in slow}
 
 
 def ledger_of(analysis: Analysis, found: Matching, charges: Charges) -> Ledger:

@@ -124,7 +124,8 @@ def _finding(ground: Ground, case: Case, taken: dict[str, Int64Array], back: int
     count, duration = len(ground.steps), ground.duration
     lost = charged if case.cost_ns is None else np.full(count, case.cost_ns, np.int64)
     share = int(lost.sum()) / duration if timed or case.cost_ns is not None else None
-    severity, limit = _severity(ground, case, lost, share)
+    worth = share if share is None or back is None else max(share, back * count / duration)
+    severity, limit = _severity(ground, case, lost, worth)
     return Finding(
         id=case.id,
         severity=severity,
@@ -164,11 +165,16 @@ def _mean(values: Int64Array) -> int:
 
 
 def _severity(ground: Ground, case: Case, lost: Int64Array, share: float | None) -> tuple[str, float]:
-    """Severity by the share of the step, and the limit that it exceeds; ``info`` below noise over steps."""
+    """Severity by the share of the step that is charged or would come back, whichever is more, and the limit that it
+    exceeds; ``info`` below noise over steps.
+
+    What a finding gives back is known of some from the critical path, whatever of it others are charged with before.
+    """
     limits = ground.limits
     if share is None or case.most == "info":
         return "info", limits.finding
-    if len(lost) >= limits.enough_steps and not _above_noise(ground, lost):
+    measured = lost if case.measured is None else case.measured
+    if len(lost) >= limits.enough_steps and not _above_noise(ground, measured):
         return "low" if case.by_event and share >= limits.finding else "info", limits.finding
     bands = (("high", limits.high), ("medium", limits.medium), ("low", limits.finding))
     for name, limit in bands:

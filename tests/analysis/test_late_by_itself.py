@@ -23,8 +23,9 @@ JOB = Scenario(
         ((Fault("slow-gpu", 1, 500),), [(1, "slow-device")]),
         ((), []),
         ((Fault("slow-link", 1, 10),), []),
+        ((Fault("slow-link", 1, 50), Fault("slow-gpu", 1, 300)), [(1, "slow-device")]),
     ],
-    ids=["rank 3", "rank 1", "nobody", "a link"],
+    ids=["rank 3", "rank 1", "nobody", "a link", "a link and its rank"],
 )
 def test_what_a_rank_does_by_itself_accuses_it_where_transfers_are_the_larger_part(
     faults: tuple[Fault, ...], named: list[tuple[int, str]], tmp_path: Path
@@ -35,5 +36,6 @@ def test_what_a_rank_does_by_itself_accuses_it_where_transfers_are_the_larger_pa
     # When all ranks are analysed.
     analysis = commprof.analyze(run.folder, jobs=1)
 
-    # Then the rank whose device is slow is named, and a transfer accuses neither of its ends.
+    # Then the rank whose device is slow is named, and a transfer accuses neither of its ends. Where its link is slow
+    # against that of ranks 2 and 3, that explains its transfers, however much they are of its charge.
     assert [(row.rank, row.cause) for row in analysis.stragglers] == named

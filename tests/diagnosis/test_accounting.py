@@ -15,8 +15,9 @@ import commprof
 from commprof.analysis.model import Analysis
 from commprof.diagnosis.accounting import Ledger, _above_noise, _standard_error, judge
 from commprof.diagnosis.findings import cases
-from commprof.diagnosis.findings.case import PARTS
+from commprof.diagnosis.findings.case import PARTS, Case, Claim
 from commprof.diagnosis.ground import Ground, lay_ground
+from commprof.diagnosis.on_path import all_of
 from commprof.diagnosis.thresholds import DEFAULTS
 from commprof.synth import preset, write_run
 from commprof.synth.sampling import possible_faults, random_fault
@@ -136,3 +137,22 @@ def test_one_step_that_stands_out_does_not_make_noise_of_the_others(lost: list[i
     )  # fmt: skip
 
     assert _above_noise(ground, np.array(lost, np.int64)) == above  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("inputs", "severity"), [(10, "info"), (30, "low"), (90, "medium")])
+def test_a_finding_is_as_severe_as_what_would_come_back(inputs: int, severity: str, tmp_path: Path) -> None:
+    # Given a run of which 1, 3 or 9 % of the critical path are fetching input, and a rule that claims as good as
+    # nothing of its idle time: a nanosecond of every cause.
+    ground = ground_of(simulated(0, tmp_path)[0])
+    path = ground.analysis.critical_path
+    assert path is not None
+    path.inputs = np.zeros(len(ground.analysis.ranks), np.int64)
+    path.inputs[0] = inputs * ground.duration // (1_000 * len(ground.steps)) * path.steps
+    claim, measured = Claim(idle=np.minimum(ground.idle.ns, 1)), np.arange(100, 100 + len(ground.steps))
+    case = Case("input-bound", "", claim, (), path=all_of(path, "inputs"), measured=measured)
+
+    finding, charge = judge(ground, [case], Ledger(ground))[0]
+
+    # Then it is judged by what would come back, if what it is measured by is no noise: 100, 101, 102 is none.
+    assert charge.ns < ground.duration // 100
+    assert finding.severity == severity

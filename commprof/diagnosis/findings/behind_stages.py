@@ -30,7 +30,7 @@ def behind_stage(ground: Ground, reason: str) -> BehindStage | None:
     if not rows.any():
         return None
     found = [_longest(ground, step, reason) for step in ground.steps]
-    own = [_held_up(step.rank, step.unit.names, reason) for step in ground.steps]
+    own = [idle_for(step.rank, step.unit.names, reason) for step in ground.steps]
     room = np.maximum(np.array([ns for ns, _ in found], np.int64) - np.array(own, np.int64), 0)
     idle, wait = idle_of(ground, "bubble"), np.where(rows, ground.exposed.wait, 0)
     there = ground.per_step(ground.exposed.step, wait) + ground.per_step(ground.idle.step, idle)
@@ -50,12 +50,12 @@ def _longest(ground: Ground, step: ReferenceStep, reason: str) -> tuple[int, int
     members = [group.ranks or () for group in pipes]
     stages = {rank for ranks in members if step.rank.rank in ranks for rank in ranks} - {step.rank.rank}
     return max(
-        ((_held_up(rank, step.unit.names, reason), rank.rank) for rank in analysis.ranks if rank.rank in stages),
+        ((idle_for(rank, step.unit.names, reason), rank.rank) for rank in analysis.ranks if rank.rank in stages),
         default=(0, step.rank.rank),
     )
 
 
-def _held_up(rank: RankAnalysis, names: tuple[str, ...], reason: str) -> int:
+def idle_for(rank: RankAnalysis, names: tuple[str, ...], reason: str) -> int:
     """How long the device of a rank idles in these windows for this reason."""
     windows = {number for number, name in enumerate(rank.shares.step_names) if name in names}
     direct = sum(row.ns for row in rank.idle if row.step in windows and row.cause == reason)

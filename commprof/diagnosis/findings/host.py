@@ -9,7 +9,7 @@ import numpy as np
 
 from commprof.analysis.combine import ranks_text
 from commprof.analysis.host_delays import DELAYS
-from commprof.diagnosis.findings.behind_stages import behind_stage
+from commprof.diagnosis.findings.behind_stages import behind_stage, idle_for
 from commprof.diagnosis.findings.case import Case, Claim, delayed, idle_of, ranks_of, steps_of, whole
 from commprof.diagnosis.findings.reductions import exposed_anyway, gaps, of_gradients
 from commprof.diagnosis.findings.stages_apart import late_hosts
@@ -68,8 +68,17 @@ def input_bound(ground: Ground) -> Iterator[Case]:
         ),
         tuple(evidence),
         host_back=True, cause="input", ranks=tuple(sorted({*_everybody(ground), *(behind.ranks if behind else ())})),
-        steps=_names(ground), path=all_of(ground.analysis.critical_path, "inputs"),
+        steps=_names(ground), path=all_of(ground.analysis.critical_path, "inputs"), measured=_longest_fetch(ground),
     )  # fmt: skip
+
+
+def _longest_fetch(ground: Ground) -> Int64Array | None:
+    """How long the rank that waits the longest for its input in each step does, of those that decide the step."""
+    path = ground.analysis.critical_path
+    if path is None or not path.inputs.any():
+        return None
+    ranks = [ground.analysis.ranks[index] for index in np.flatnonzero(path.inputs).tolist()]
+    return np.array([max(idle_for(rank, step.unit.names, "input") for rank in ranks) for step in ground.steps])
 
 
 def _count(ground: Ground, cause: str) -> float:

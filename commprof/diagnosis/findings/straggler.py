@@ -7,7 +7,10 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
+from commprof.analysis.behaviour import COMM
+from commprof.analysis.charges import Charges
 from commprof.analysis.combine import ranks_text
+from commprof.analysis.lateness import Float64Array
 from commprof.analysis.model import Analysis
 from commprof.analysis.stragglers import Straggler
 from commprof.diagnosis.findings.case import Case, Claim, delayed, idle_of, steps_of
@@ -101,8 +104,29 @@ def _late(ground: Ground) -> Iterator[Case]:
             ),
             cause=row.cause, ranks=() if row.kind == "rotating" else tuple(row.members), steps=steps_of(ground, mine),
             group_id=ground.one_group(mine), calls=calls, recoverable=back, host_back=True,
+            measured=_measured(ground, row),
             path=of_late(ground.analysis.critical_path, [rank.rank for rank in ground.analysis.ranks], row),
         )  # fmt: skip
+
+
+def _measured(ground: Ground, row: Straggler) -> Int64Array | None:
+    """What these ranks were charged with in every reference step, after passing on, whoever lost the most in it."""
+    charges, found = ground.analysis.charges, ground.analysis.matching
+    if charges is None or found is None or row.role is not None:
+        return None
+    own = dict(zip(found.calls.step_names, _own_by_step(ground, row, charges).tolist(), strict=False))
+    return np.array([sum(own.get(name, 0.0) for name in step.unit.names) for step in ground.steps]).astype(np.int64)
+
+
+def _own_by_step(ground: Ground, row: Straggler, charges: Charges) -> Float64Array:
+    """Own charge of these ranks in each step, ns; what the slow links of a rank make others wait is theirs, where the
+    rank is named for what it does by itself."""
+    members = [row.kind == "rotating" or rank.rank in row.members for rank in ground.analysis.ranks]
+    own = charges.own[members].sum(axis=0)
+    slow = {rank for link in (*ground.slow_links, *ground.intermittent) for rank in link.ranks}
+    if row.cause != "communication" and slow.intersection(row.members):
+        own[:, COMM] = 0
+    return np.asarray(own.sum(axis=1))
 
 
 def _calls(ground: Ground, row: Straggler) -> int:
@@ -250,8 +274,7 @@ def _own_parts(ground: Ground, row: Straggler) -> dict[str, float]:
     rooted = (root >= 0) if row.kind == "rotating" else np.isin(root, row.members)
     mine = rooted[charges.late.match] & (charges.step[charges.late.row] >= 0)
     at_first = np.bincount(charges.step[charges.late.row[mine]], charges.charge[mine], minlength=len(names))
-    members = [row.kind == "rotating" or rank.rank in row.members for rank in analysis.ranks]
-    own = charges.own[members].sum(axis=(0, 2))[: len(names)]
+    own = _own_by_step(ground, row, charges)[: len(names)]
     # What shared cores explain was taken out of the charge that is stated.
     stated = row.charged_per_step * len(names) / max(float(own.sum()), 1.0) if computes_on_cpu(analysis) else 1.0
     own *= min(1.0, stated)
