@@ -271,8 +271,9 @@ MEASURED = (
     Term(
         "severity",
         "Severity of a finding",
-        "Low from a fiftieth of the step, medium from a twentieth, high from a tenth; below that, or where no time can "
-        "be stated, it is only mentioned. The limits are this project's own and can be changed.",
+        "By what the finding is charged with or would give back, whichever is more: low from a fiftieth of the step, "
+        "medium from a twentieth, high from a tenth; below that, or where no time can be stated, it is only mentioned. "
+        "The limits are this project's own and can be changed.",
     ),
     Term(
         "confidence",
