@@ -34,6 +34,8 @@ class IntervalSet:
 
     def __and__(self, other: IntervalSet) -> IntervalSet:
         """Instants in both sets."""
+        if len(other) < len(self):  # looking few pieces up among many is less work than many among few
+            return other & self
         low = np.searchsorted(other.ends, self.starts, side="right")
         high = np.searchsorted(other.starts, self.ends, side="left")
         mine, theirs = expand_ranges(low, high)
@@ -58,7 +60,8 @@ class IntervalSet:
 
     def within(self, starts: Int64Array, ends: Int64Array) -> Int64Array:
         """Nanoseconds of the set inside each window ``[starts[i], ends[i])``; shape ``(windows,)``."""
-        return self._covered_before(ends) - self._covered_before(starts)
+        lengths = np.concatenate([[0], np.cumsum(self.ends - self.starts)]).astype(np.int64)
+        return self._covered_before(ends, lengths) - self._covered_before(starts, lengths)
 
     def clip(self, start: int, end: int) -> IntervalSet:
         """The part of the set inside ``[start, end)``."""
@@ -78,8 +81,8 @@ class IntervalSet:
         found[found] = self.starts[index[found]] <= ends[found]
         return found
 
-    def _covered_before(self, instants: Int64Array) -> Int64Array:
-        lengths = np.concatenate([[0], np.cumsum(self.ends - self.starts)]).astype(np.int64)
+    def _covered_before(self, instants: Int64Array, lengths: Int64Array) -> Int64Array:
+        """Nanoseconds of the set before each instant; ``lengths`` are those of its first pieces together."""
         index = np.searchsorted(self.starts, instants, side="right")
         covered = lengths[index]
         inside = index > 0

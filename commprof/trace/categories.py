@@ -61,6 +61,9 @@ COMPLETE_CATEGORIES = (
 FLOW_CATEGORIES = ("ac2g", "fwdbwd", "async", "async_cpu_to_gpu")
 """Categories of the arrows between events."""
 
+FLOW_NAMES = (*FLOW_CATEGORIES, "launch")
+"""Their names: since 2022 that of the category."""
+
 FLOW, OTHER = 6, 7
 """Codes of a batch beside the tables: a flow, and an event of any other phase than these two kinds."""
 

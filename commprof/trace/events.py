@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Literal, Union
 import msgspec
 from msgspec import Raw, Struct, UnsetType, field
 
-from commprof.trace.categories import COMPLETE_CATEGORIES, FLOW_CATEGORIES
+from commprof.trace.categories import COMPLETE_CATEGORIES, FLOW_CATEGORIES, FLOW_NAMES
 
 ABSENT = Raw()
 
@@ -117,7 +117,7 @@ class _SlimFlow(Struct, gc=False):
     tid: Any
     ts: float
     cat: Literal[FLOW_CATEGORIES]  # type: ignore[valid-type]
-    name: str
+    name: Literal[FLOW_NAMES]  # type: ignore[valid-type]
 
 
 class SlimFlowStart(_SlimFlow, gc=False, tag_field="ph", tag="s"):
