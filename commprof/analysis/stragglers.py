@@ -131,8 +131,8 @@ def find_stragglers(
 def linked_ranks(analysis: Analysis) -> set[int]:
     """Ranks, as indices, whose transfers are told apart: a link of theirs is slow against its siblings or now and then,
     which says nothing of what they do by themselves."""
-    found = [*slow_links(analysis), *intermittent(analysis)]
-    slow = {number for row in found for number in row.ranks}
+    slow = {number for link in slow_links(analysis) for number in link.ranks}
+    slow |= {number for link in intermittent(analysis) for number in link.ranks}
     return {index for index, rank in enumerate(analysis.ranks) if rank.rank in slow}
 
 

@@ -61,10 +61,9 @@ def _measured(ground: Ground) -> Iterator[_Measured]:
             continue
         fit = entry.claimable
         if fit is not None:
-            moved, ns = np.asarray(fit.moved, np.float64), np.asarray(fit.ns, np.float64)
-            sizes = moved / entry.factor
-            latency = _latency_of(ground.limits, sizes, moved, ns)
-            yield _Measured(group, (operation,), entry, sizes, moved, ns, limit, latency)
+            moved, lasted = np.asarray(fit.moved, np.float64), np.asarray(fit.ns, np.float64)
+            latency = _latency_of(ground.limits, moved / entry.factor, moved, lasted)
+            yield _Measured(group, (operation,), entry, moved / entry.factor, moved, lasted, limit, latency)
         elif operation in P2P and group in messages:
             sizes, ns = messages.pop(group)
             yield _Measured(group, P2P, entry, sizes.astype(float), sizes.astype(float), ns.astype(float), limit)

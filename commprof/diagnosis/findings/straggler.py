@@ -123,7 +123,8 @@ def _own_by_step(ground: Ground, row: Straggler, charges: Charges) -> Float64Arr
     rank is named for what it does by itself."""
     members = [row.kind == "rotating" or rank.rank in row.members for rank in ground.analysis.ranks]
     own = charges.own[members].sum(axis=0)
-    slow = {rank for link in (*ground.slow_links, *ground.intermittent) for rank in link.ranks}
+    slow = {rank for link in ground.slow_links for rank in link.ranks}
+    slow |= {rank for link in ground.intermittent for rank in link.ranks}
     if row.cause != "communication" and slow.intersection(row.members):
         own[:, COMM] = 0
     return np.asarray(own.sum(axis=1))
