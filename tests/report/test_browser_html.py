@@ -152,6 +152,28 @@ def test_c207_a_script_in_a_kernel_name_does_not_run(opened: Any) -> None:
     assert browser.get_log("browser") == []
 
 
+def test_on_a_phone_the_table_of_calls_shows_which_how_long_and_why_without_scrolling(opened: Any) -> None:
+    browser = opened(sample_parts.full_view())
+    size = {"width": 390, "height": 844, "deviceScaleFactor": 1, "mobile": True}
+    shown = (
+        "return [...document.querySelectorAll('#calls thead button')].filter((b) => b.offsetWidth)"
+        ".map((b) => b.textContent)"
+    )
+    wide = "const frame = document.querySelector('#collectives .scroll'); return frame.scrollWidth - frame.clientWidth"
+
+    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+    try:
+        narrow, too_wide = browser.execute_script(shown), browser.execute_script(wide)
+        browser.execute_script("document.getElementById('calls-all').click()")
+        every = browser.execute_script(shown)
+    finally:
+        browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+
+    assert narrow == ["Rank", "Step", "Operation", "Size", "Exposed", "Cause"]
+    assert too_wide <= 0
+    assert {"Duration", "Waiting", "Start", "Group", "Type"} <= set(every)
+
+
 def test_the_table_of_collectives_sorts_and_filters(opened: Any) -> None:
     browser = opened(sample_view.sample_view())
     first = "return [...document.querySelectorAll('#calls tbody tr:first-child td')].map((cell) => cell.textContent)"

@@ -194,8 +194,8 @@ def _bar_title(report: Json, charged: bool) -> str:
     where = f"rank {rows[0]['rank']}" if ranks == 1 else f"mean of {ranks:,} ranks"
     if charged and ranks > 1:
         losing = report["accounting"]["ranks"]
-        one = f"rank {losing[0]} of {ranks:,}, which" if len(losing) == 1 else f"in each the rank of {ranks:,} that"
-        where = f"{one} loses the most"
+        one = f"rank {losing[0]} of {ranks:,}, which loses the most"
+        where = one if len(losing) == 1 else f"on the rank of {ranks:,} that loses the most in each"
     if not has_step_marks(report):
         return f"Where the window goes: {where}"
     steps = {report["accounting"]["steps"]} if charged else {rank["mean"].get("steps") or 1 for rank in rows}

@@ -65,6 +65,7 @@ function startCalls(showInTimeline) {
   }));
   if (all) {
     all.addEventListener("change", () => {
+      table.classList.toggle("all", all.checked);
       heads.forEach((head, i) => { head.closest("th").hidden = !visible(columns[i]); });
       draw();
     });
