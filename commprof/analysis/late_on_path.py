@@ -40,8 +40,9 @@ def apart(
         analysis.notes.append(
             Note(
                 "waits-cost-nothing",
-                f"{who}: {WHY_NOT}. They wait {format_share(row.share)} of it, but less than {SHARE_OF_STEP:.0%} of "
-                f"the critical path of the run is what makes {who} late, so it is not named.",
+                f"{who}: {WHY_NOT}. They wait {format_share(row.share)} of the step, but less than "
+                f"{format_share(SHARE_OF_STEP)} of the critical path of the run is what makes {who} late, so it is not "
+                "named.",
             )
         )
     return named, harmless

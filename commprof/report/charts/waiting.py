@@ -166,7 +166,7 @@ def _clocks(report: Json) -> Json | None:
     largest = sorted(known, key=lambda pair: (-abs(pair[1] or 0), pair[0]))[:MOST_CLOCKS]
     return {
         "rows": [
-            {"rank": rank, "offset": format_ns(ns) + (f", drift {drift:,} ns a second" if drift else "")}
+            {"rank": rank, "offset": format_ns(ns) + (f", drift {format_ns(drift)} a second" if drift else "")}
             for rank, ns in sorted(largest)
             for drift in (drifts.get(str(rank)),)
         ],
