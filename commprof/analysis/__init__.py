@@ -119,4 +119,5 @@ Late ranks:
     replay             a job with other durations
     what_if            the step without slow ranks
     critical_path      what each instant of the steps waited for
+    message_clocks     one clock for it where only messages connect ranks
 """

@@ -16,6 +16,7 @@ from commprof.analysis.hosts import find_hosts, read_hosts
 from commprof.analysis.imbalance import find_imbalance
 from commprof.analysis.late_on_path import apart
 from commprof.analysis.matching import match_calls
+from commprof.analysis.message_clocks import joined_by_messages
 from commprof.analysis.model import Analysis, Note
 from commprof.analysis.odd_ranks import few_cores, incomplete_ranks
 from commprof.analysis.pairing import steps_carried_on
@@ -86,5 +87,10 @@ def _find_late(analysis: Analysis) -> None:
     path = analysis.critical_path = find_critical_path(analysis, found, clocks, peers)
     late = find_stragglers(analysis, found, times, analysis.charges, peers, analysis.hosts)
     analysis.stragglers, analysis.harmless = apart(analysis, late, analysis.charges, path)
+    if path is None:
+        places = {analysis.hosts.get(rank.rank) for rank in analysis.ranks}
+        joined = joined_by_messages(found, clocks, one_host=len(places) == 1 and None not in places)
+        if joined is not None:
+            analysis.critical_path = find_critical_path(analysis, found, joined, peers)
     analysis.wait_chain = find_wait_chain(analysis, found, analysis.charges, peers)
     analysis.what_if = None if replay is None else replay.without_slow_ranks()

@@ -1,0 +1,82 @@
+"""Clocks of ranks that only messages join: bounds from both directions, by hand."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+import commprof
+from commprof.analysis.clocks import Clocks
+from commprof.analysis.message_clocks import joined_by_messages
+from commprof.synth import Scenario, write_run
+from commprof.synth.cluster import Cluster
+from tests.builders.kineto import Trace
+
+AHEAD = 5_000
+"""So many us the clock of rank 1 is ahead."""
+
+
+def joined(folder: Path, *, back: bool, apart: int = 300) -> Clocks | None:
+    """Ten messages of 200 us from rank 0 to rank 1, which comes ``apart`` us before, and ends 10 us after the sender;
+    as many ``back``, which end 30 us after theirs."""
+    folder.mkdir()
+    for rank in (0, 1):
+        trace, clock = Trace(rank=rank), AHEAD * rank
+        trace.step(1, clock, clock + 40_000)
+        for number in range(20):
+            source = number % 2
+            if source and not back:
+                continue
+            at = 2_000 * number + clock
+            late = (30 if source else 10) if rank != source else 0
+            trace.gemm(at, at + 500)
+            trace.collective(
+                "send" if rank == source else "recv",
+                at + 1_000 - (0 if rank == source else apart), at + 1_200 + late,
+                metadata={
+                    "ranks": [0, 1], "group": "5", "Src Rank": source, "Dst Rank": 1 - source, "elements": 1_000_000,
+                },
+            )  # fmt: skip
+        trace.write(folder / f"rank{rank}.json")
+    analysis = commprof.analyze(folder, jobs=1)
+    assert analysis.matching is not None
+    assert analysis.clocks is not None
+    return joined_by_messages(analysis.matching, analysis.clocks, one_host=False)
+
+
+def test_messages_both_ways_bound_the_offset(tmp_path: Path) -> None:
+    found = joined(tmp_path / "run", back=True)
+
+    # At most 5010 us ahead by the messages there, at least 4970 by those back.
+    assert found is not None
+    assert found.offset.tolist() == [0, 4_990_000]
+    assert found.uncertainty.tolist() == [20_000, 20_000]
+    assert found.component.tolist() == [0, 0]
+
+
+def test_messages_one_way_bound_nothing(tmp_path: Path) -> None:
+    assert joined(tmp_path / "run", back=False) is None
+
+
+def test_sides_that_start_closer_than_clocks_are_known_have_no_order(tmp_path: Path) -> None:
+    assert joined(tmp_path / "run", back=True, apart=5) is None
+
+
+@pytest.mark.parametrize("offset", [0, 3_000_000])
+def test_a_pipeline_over_hosts_has_a_critical_path_whatever_its_clocks_show(offset: int, tmp_path: Path) -> None:
+    scenario = Scenario(
+        strategy="none", pp=2, inner=1, microbatches=4, schedule="gpipe", layers=4, hidden=512, sequence=256,
+        cluster=Cluster(gpus_per_host=1, nics_per_host=1),
+    )  # fmt: skip
+
+    paths = []
+    for number, shown in enumerate((0, offset)):
+        written = write_run(replace(scenario, clock_offset_ns=shown), tmp_path / str(number), seed=1, calls=False)
+        paths.append(commprof.analyze(written.folder, jobs=1).critical_path)
+
+    assert paths[0] is not None
+    assert paths[1] is not None
+    assert paths[1].length == pytest.approx(paths[0].length, rel=0.01)
+    assert paths[1].own.sum() == pytest.approx(paths[0].own.sum(), rel=0.02)
