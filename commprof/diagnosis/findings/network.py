@@ -79,7 +79,7 @@ def low_bandwidth(ground: Ground) -> Iterator[Case]:
 
     What it needs is ``S f`` at the peak and an allowance for latency, which small messages are not blamed for.
     """
-    limits = ground.limits
+    limits, told = ground.limits, set()
     for one in _measured(ground) if not ground.analysis.group_assumed else ():
         group, entry, ceiling = one.group, one.entry, one.entry.ceiling
         large = one.sizes >= limits.tiny_message
@@ -93,8 +93,11 @@ def low_bandwidth(ground: Ground) -> Iterator[Case]:
         if efficiency >= one.limit or not rows.any():
             continue
         reached = float((one.moved[large] / taken).max())
+        members, share = ground.analysis.groups[group].ranks, np.maximum(1 - needed / taken, 0.0)
+        excess = _excess(ground, one, large, share, () if members in told else _of_ranks(ground, members))
+        told.add(members)
         what = "/".join(name.replace("_", "-") for name in one.operations if name != "send_recv")
-        rate, excess = format_gbps(reached), _excess(ground, one, large, np.maximum(1 - needed / taken, 0.0))
+        rate = format_gbps(reached)
         yield Case(
             "low-bandwidth",
             f"Network bound: {what} between hosts reaches {rate}, little for messages of this size"
@@ -159,6 +162,12 @@ def _hops(ground: Ground, one: _Measured, large: Mask) -> NDArray[np.float64]:
     every level of a tree of the members, and twice if they go up and down."""
     levels = math.ceil(math.log2(max(one.entry.members, 2))) * (2 if "all_reduce" in one.operations else 1)
     return np.where(one.sizes[large] >= ground.limits.large_message, 1.0, float(levels))
+
+
+def _of_ranks(ground: Ground, members: tuple[int, ...] | None) -> tuple[int, ...]:
+    """All groups of exactly these ranks: they have the same links."""
+    groups = ground.analysis.groups
+    return tuple(index for index, group in enumerate(groups) if members is not None and group.ranks == members)
 
 
 def slow_link(ground: Ground) -> Iterator[Case]:
@@ -287,18 +296,23 @@ def _held_up(ground: Ground, excess: dict[int, int], rest: Int64Array, rows: Mas
 
 
 def _excess(
-    ground: Ground, one: _Measured, large: Mask, share: NDArray[np.float64]
+    ground: Ground, one: _Measured, large: Mask, share: NDArray[np.float64], alike: Sequence[int]
 ) -> Callable[[ReferenceStep], Int64Array]:
     """By how much the large calls of a group last too long: ``share`` of their transfer at these sizes (rising), in
-    proportion between them; of messages no more than of what one takes, since the rest of it may be waiting."""
+    proportion between them; of messages no more than of what one takes, since the rest of it may be waiting.
+
+    All-to-alls with unequal splits have no bandwidth of their own: in the groups ``alike``, over the same links, they
+    last too long by the same share.
+    """
 
     def of_step(step: ReferenceStep) -> Int64Array:
         calls = step.rank.calls
-        groups = np.array([*ground.analysis.group_of[step.where], -1], np.int64)
-        mine = (groups[calls.group] == one.group) & ~calls.fused & (calls.size_bytes >= ground.limits.tiny_message)
-        mine &= np.isin(calls.operation, [OPERATIONS.index(name) for name in one.operations])
+        groups = np.array([*ground.analysis.group_of[step.where], -1], np.int64)[calls.group]
+        mine = (groups == one.group) & np.isin(calls.operation, [OPERATIONS.index(name) for name in one.operations])
+        mine |= np.isin(groups, alike) & (calls.unequal > 0)
+        mine &= ~calls.fused & (calls.size_bytes >= ground.limits.tiny_message)
         part, lasted = np.interp(calls.size_bytes, one.sizes[large], share), transfers(ground, step)
-        if not one.entry.undisturbed:
+        if not one.entry.undisturbed and set(one.operations) <= set(P2P):
             lasted = np.minimum(lasted, np.interp(calls.size_bytes, one.sizes[large], one.ns[large]))
         return np.where(mine, lasted * part, 0).astype(np.int64)
 

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from tests.builders.kineto import Trace
+from tests.cases.test_uneven_exchanges import exchange
 from tests.diagnosis.findings.conftest import Judged
 
 Judge = Callable[..., Judged]
@@ -64,6 +65,49 @@ def test_calls_that_never_run_alone_are_slow_if_half_of_the_link_would_not_expla
     assert ("low-bandwidth" in judged.named) == low
     if low:
         assert judged.by_id["low-bandwidth"]["recoverable_ns"] == pytest.approx(305_000, rel=0.01)
+
+
+def test_a_call_that_shares_the_link_gets_shorter_in_proportion(judge: Judge) -> None:
+    # As above; in every second step the call shares the link and takes 700 us: at 100 GB/s it would take 166.25.
+    traces = []
+    for rank in (0, 1):
+        trace = Trace(rank=rank)
+        for step in range(5):
+            at, length = 5_000 * step, 700 if step % 2 else 400
+            trace.step(step, at, at + 5_000)
+            trace.gemm(at, at + 1_000)
+            trace.all_reduce(at + 950, at + 950 + length, metadata={"elements": 2_000_000, "seq": step})
+            trace.gemm(at + 950 + length, at + 5_000)
+        traces.append(trace)
+
+    judged = judge(*traces, options=("--hardware", "100"))
+
+    # Five steps: 400 - 95 in three of them, 700 - 166.25 in two.
+    assert judged.by_id["low-bandwidth"]["recoverable_ns"] == pytest.approx((3 * 305_000 + 2 * 533_750) / 5, rel=0.01)
+
+
+def exchanging(rank: int) -> Trace:
+    """An all-reduce of 4 MB that takes 405 us in each of four steps, then an all-to-all of 3 MB of unequal splits that
+    takes 1000, both exposed."""
+    trace = Trace(rank=rank)
+    for step in range(4):
+        at = 20_000 * step
+        trace.step(step, at, at + 20_000)
+        trace.gemm(at, at + 2_000)
+        trace.all_reduce(at + 2_000, at + 2_405, metadata={"elements": 1_000_000})
+        trace.gemm(at + 2_405, at + 4_405)
+        exchange(trace, rank, [[1_000_000, 2_000_000], [2_000_000, 1_000_000]], at + 4_405, at + 5_405)
+        trace.gemm(at + 5_405, at + 20_000)
+    return trace
+
+
+def test_an_exchange_over_the_same_links_is_slow_like_the_reductions(judge: Judge) -> None:
+    judged = judge(*(exchanging(rank) for rank in (0, 1)), options=("--hardware", "100"))
+
+    # One size: of 405 us 40 are needed and 15 allowed for latency. The exchange has no bandwidth of its own.
+    share = 1 - 55 / 405
+    back = sum(row["recoverable_ns"] for row in judged.report["findings"] if row["id"] == "low-bandwidth")
+    assert back == pytest.approx(share * (405_000 + 1_000_000), abs=99)
 
 
 def in_pairs(small: int, large: int, sizes: tuple[int, int]) -> list[Trace]:
