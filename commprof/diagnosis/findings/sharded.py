@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from commprof.diagnosis.findings.case import Case, Claim, hideable, idle_of, ranks_of, steps_of, whole
+from commprof.diagnosis.findings.prefetch import with_queues
 from commprof.diagnosis.ground import Ground, Mask
 from commprof.diagnosis.model import Evidence
+from commprof.intervals import Int64Array
 
 PACKING = "beside it only kernels that pack and unpack, per step"
 
@@ -24,9 +26,11 @@ def _of_units(ground: Ground) -> Mask:
 
 
 def _case(
-    ground: Ground, identity: str, title: str, rows: Mask, advice: tuple[str, ...], cause: str, *, hides: bool = False
-) -> Iterator[Case]:
-    """A case of the exposed time of these rows; ``hides``: following the advice puts their calls behind compute.
+    ground: Ground, identity: str, title: str, rows: Mask, advice: tuple[str, ...], cause: str, *, hides: bool = False,
+    back: Int64Array | None = None,
+) -> Iterator[Case]:  # fmt: skip
+    """A case of the exposed time of these rows, of which ``back`` ns come back in each step where not all of it does;
+    ``hides``: following the advice puts their calls behind compute.
 
     What only packing and unpacking hides would then go behind compute as well. It lies inside compute, so that it is
     stated beside what comes back.
@@ -49,7 +53,7 @@ def _case(
     claim = hideable(ground, rows) if hides else whole(ground, rows)
     yield Case(
         identity, title, claim, advice, tuple(evidence), cause=cause, ranks=ranks_of(ground, rows),
-        steps=steps_of(ground, rows), group_id=ground.one_group(rows), calls=ground.calls_in(rows),
+        steps=steps_of(ground, rows), group_id=ground.one_group(rows), calls=ground.calls_in(rows), recoverable=back,
     )  # fmt: skip
 
 
@@ -110,15 +114,15 @@ def fsdp_rate_limiter(ground: Ground) -> Iterator[Case]:
 
 def fsdp_no_prefetch(ground: Ground) -> Iterator[Case]:
     """Parameters are gathered only when the layer needs them."""
+    rows, back = with_queues(ground, ground.cause_is("no-prefetch"), _gathers(ground), _of_units(ground))
     yield from _case(
-        ground, "fsdp-no-prefetch", "Parameters are gathered only when their layer already waits for them",
-        ground.cause_is("no-prefetch"),
+        ground, "fsdp-no-prefetch", "Parameters are gathered only when their layer already waits for them", rows,
         (
             "Prefetch: set_modules_to_forward_prefetch and set_modules_to_backward_prefetch (FSDP2), "
             "forward_prefetch=True and BackwardPrefetch.BACKWARD_PRE (FSDP1), a larger stage3_prefetch_bucket_size "
             "with overlap_comm=True (DeepSpeed); one more layer is then in memory.",
         ),
-        "no-prefetch", hides=True,
+        "no-prefetch", hides=True, back=back,
     )  # fmt: skip
 
 

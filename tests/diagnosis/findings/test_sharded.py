@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.builders.kineto import Trace
-from tests.cases.test_causes import layer_then_gather, sharded
+from tests.builders.kineto import BACKWARD_THREAD, Trace
+from tests.cases.test_causes import LAYER, layer_then_gather, sharded
 from tests.diagnosis.findings.conftest import Judged
 
 Judge = Callable[..., Judged]
@@ -32,6 +32,30 @@ def test_what_only_packing_hides_of_a_gather_is_stated_and_not_promised(judge: J
     # Of the 200 µs the packing of gradients runs beside 60: prefetched, both would run beside the layer.
     assert judged.by_id["fsdp-no-prefetch"]["recoverable_ns"] == 140_000
     assert judged.evidence("fsdp-no-prefetch")["beside it only kernels that pack and unpack, per step"] == 60_000
+
+
+@pytest.mark.parametrize(("compute", "back"), [(300, 500_000), (120, 420_000)])
+def test_what_a_gather_without_prefetch_queues_behind_is_exposed_for_it(compute: int, back: int, judge: Judge) -> None:
+    # After two layers: a gather of 200 µs; then a reduction of 100, and behind it on its stream a gather of 200.
+    trace = Trace()
+    trace.step(1, -50, 4000)
+    trace.gemm(0, 1000, launch=-20)
+    trace.all_gather(1000, 1200, stream=21, launch=50)
+    end, backward = 1200 + compute, {"thread": BACKWARD_THREAD}
+    trace.cpu_op(LAYER, 51, 58, tid=BACKWARD_THREAD)
+    trace.gemm(1200, end, launch=52, **backward)
+    trace.cpu_op("autograd::engine::evaluate_function: torch::autograd::AccumulateGrad", 59, 61, tid=BACKWARD_THREAD)
+    trace.reduce_scatter(end, end + 100, stream=21, launch=60, **backward)
+    trace.all_gather(end + 100, end + 300, stream=21, launch=62, **backward)
+    trace.cpu_op(LAYER, 63, 70, tid=BACKWARD_THREAD)
+    trace.gemm(end + 300, end + 600, launch=64, **backward)
+
+    judged = judge(trace)
+
+    # Prefetched, gathers run beside the layer before them and the reduction beside the one after it: all of them are
+    # hidden, but for what the second gather takes longer than the layer between.
+    finding = judged.by_id["fsdp-no-prefetch"]
+    assert (finding["charged_ns"], finding["recoverable_ns"]) == (500_000, back)
 
 
 def test_c148_a_gather_that_the_cpu_launched_late(judge: Judge) -> None:
