@@ -187,7 +187,12 @@ def _total(ground: Ground, claim: Claim) -> Int64Array:
 def _up_to(
     ground: Ground, claim: Claim, host: Int64Array, idle: Int64Array, kind: int, late: Int64Array | None = None
 ) -> Claim:
-    """The claim with host-bound time and late calls as well, all together no more than the CPU waited in each step."""
+    """The claim with host-bound time and late calls as well, all together no more than the CPU waited in each step.
+
+    A CPU that does not block is ahead by as long as it waited, for good: what is left of that comes back wherever it
+    launches too late in the step, be it behind other waits. A single wait for the device, as a loop reads its loss,
+    stays at the end of the step.
+    """
     exposed = ground.exposed
     taken = np.zeros(len(exposed), np.int64) if claim.rest is None else claim.rest
     meanwhile = ground.per_step(exposed.step, taken)
@@ -198,6 +203,14 @@ def _up_to(
     claim.rest = taken + (late * share[exposed.step]).astype(np.int64)
     claim.host = (host * share[exposed.step]).astype(np.int64)
     claim.idle = (idle * share[ground.idle.step]).astype(np.int64)
+    if kind != BLOCKING:
+        return claim
+    other = np.where(exposed.awaited, 0, exposed.host - claim.host)
+    launching = idle_of(ground, "launch", *(why for why in DELAYS if why not in ("input", "pause"))) - claim.idle
+    left = ground.per_step(exposed.step, other) + ground.per_step(ground.idle.step, launching)
+    more = np.minimum(np.maximum(room - after, 0) / np.maximum(left, 1), 1.0)
+    claim.host += (other * more[exposed.step]).astype(np.int64)
+    claim.idle += (launching * more[ground.idle.step]).astype(np.int64)
     return claim
 
 

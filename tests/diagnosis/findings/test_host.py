@@ -196,6 +196,27 @@ def test_waits_on_the_cpu_for_every_collective(blocking: bool, judge: Judge) -> 
         assert 1_000_000 <= judged.by_id["blocking-wait"]["charged_ns"] <= 1_016_000
 
 
+def test_a_cpu_that_did_not_block_would_be_ahead_behind_other_waits_too(judge: Judge) -> None:
+    """The CPU waits for 902 µs, 400 of them computed, then for 504, and later launches a kernel 300 µs too late."""
+    trace = Trace()
+    for number in (1, 2, 3):
+        t = 4000 * (number - 1)
+        trace.step(number, t, t + 4000)
+        trace.gemm(t + 10, t + 410, launch=t + 2)
+        trace.all_gather(t + 410, t + 910, launch=t + 4)
+        trace.runtime("cudaStreamSynchronize", t + 10, t + 912)
+        trace.all_gather(t + 918, t + 1418, launch=t + 914)
+        trace.runtime("cudaStreamSynchronize", t + 916, t + 1420)
+        trace.gemm(t + 1428, t + 1628, launch=t + 1424)
+        trace.gemm(t + 1928, t + 4010, launch=t + 1924)
+
+    judged = judge(trace)
+
+    # 1000 µs exposed meanwhile; of 1406 waited, 406 are left for the 300 and some launching between the waits.
+    back = judged.by_id["blocking-wait"]["recoverable_ns"]
+    assert 1_300_000 <= back <= 1_330_000
+
+
 def test_a_pause_of_the_cpu_is_told_from_its_launches(judge: Judge) -> None:
     """A launch every 100 µs, each kernel 90; after twenty the CPU pauses for 3 ms, once per step."""
     trace = Trace(world_size=1)
