@@ -63,7 +63,7 @@ def test_a_share_of_a_finding_says_on_which_rank(view: Json) -> None:
     assert bar["segments"][1]["text"] == "3.90 ms, 17.7 % of step time on rank 0: finding 1"
     page = " ".join(Page(render_html(view)).text.split())
     assert "17.7 % of step time on rank 0" in page
-    assert "times and shares are of rank 0, which loses the most: 22.0 ms per step" in page
+    assert "times and shares are of rank 0, which loses the most (22.0 ms)" in page
     for text in (printed(view), render_markdown(view)):
         assert "what to change (rank 0, which loses the most: 22.0 ms)" in text
         assert "17.7 % of its step" in text
@@ -120,10 +120,14 @@ def test_who_is_late_without_harm_is_named_once_on_the_terminal(view: Json) -> N
 
     text = printed(view, width=200)
     paper = render_markdown(view)
+    report["stragglers"] = []
+    page = Page(render_html(view)).text
 
     line = "Late, but not named: rank 1 (slow device, 720 µs) per step: the step would not end earlier without that."
     assert line in text
     assert "told at length" not in text
     assert line in paper
+    assert "Late, but not named: rank 1" in page
+    assert "No rank is late" not in page
     assert stragglers.harmless({**report, "late_but_harmless": []}, STEP) is None
     assert summary.harmless_line({**report, "late_but_harmless": []}) is None
