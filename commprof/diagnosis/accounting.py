@@ -124,7 +124,8 @@ def _finding(ground: Ground, case: Case, taken: dict[str, Int64Array], back: int
     count, duration = len(ground.steps), ground.duration
     lost = charged if case.cost_ns is None else np.full(count, case.cost_ns, np.int64)
     share = int(lost.sum()) / duration if timed or case.cost_ns is not None else None
-    worth = share if share is None or back is None else max(share, back * count / duration)
+    alone = 0 if case.alone is None else int(case.alone.sum())
+    worth = share if share is None or back is None else max(share, back * count / duration, alone / duration)
     severity, limit = _severity(ground, case, lost, worth)
     return Finding(
         id=case.id,
@@ -168,13 +169,14 @@ def _severity(ground: Ground, case: Case, lost: Int64Array, share: float | None)
     """Severity by the share of the step that is charged or would come back, whichever is more, and the limit that it
     exceeds; ``info`` below noise over steps.
 
-    What a finding gives back is known of some from the critical path, whatever of it others are charged with before.
+    What a finding gives back may be more than what is left for it: the critical path tells it of some, and of what two
+    causes need each other for either one can be removed.
     """
     limits = ground.limits
     if share is None or case.most == "info":
         return "info", limits.finding
-    measured = lost if case.measured is None else case.measured
-    if len(lost) >= limits.enough_steps and not _above_noise(ground, measured):
+    known = [ns for ns in (lost, case.measured, case.alone) if ns is not None]
+    if len(lost) >= limits.enough_steps and not any(_above_noise(ground, ns) for ns in known):
         return "low" if case.by_event and share >= limits.finding else "info", limits.finding
     bands = (("high", limits.high), ("medium", limits.medium), ("low", limits.finding))
     for name, limit in bands:

@@ -156,3 +156,35 @@ def test_a_finding_is_as_severe_as_what_would_come_back(inputs: int, severity: s
     # Then it is judged by what would come back, if what it is measured by is no noise: 100, 101, 102 is none.
     assert charge.ns < ground.duration // 100
     assert finding.severity == severity
+
+
+@pytest.mark.parametrize(("alone", "severity"), [(10, "info"), (60, "medium")])
+def test_a_finding_of_which_another_took_nearly_all_is_as_severe_as_it_would_be_alone(
+    alone: int, severity: str, tmp_path: Path
+) -> None:
+    # Given a cause that costs 1 or 6 % of every step, of which a nanosecond of every cause of idle time is left for it.
+    ground = ground_of(simulated(0, tmp_path)[0])
+    cost = np.full(len(ground.steps), alone * ground.duration // (1_000 * len(ground.steps)))
+    claim = Claim(idle=np.minimum(ground.idle.ns, 1))
+
+    finding, charge = judge(ground, [Case("blocking-wait", "", claim, (), alone=cost)], Ledger(ground))[0]
+
+    # Then it says so, and promises no more than what is left.
+    assert finding.severity == severity
+    assert finding.recoverable_ns == pytest.approx(charge.ns / len(ground.steps), abs=1)
+
+
+@pytest.mark.parametrize("seed", [1, 2, 5])
+def test_late_cpus_are_held_against_their_noise_over_all_ranks(seed: int, tmp_path: Path) -> None:
+    analysis, truth = simulated(seed, tmp_path)
+
+    found = [case for case in cases(ground_of(analysis)) if case.id == "host-bound" and case.cause != "pause"]
+
+    # What the simulator says of every closed step, mean over the ranks.
+    closed = [
+        [step["idle_host_ns"] + step["exposed_host_ns"] for step in rank["steps"] if not step["open"]]
+        for rank in truth["ranks"]
+    ]
+    assert found
+    assert found[0].measured is not None
+    assert found[0].measured.tolist() == [sum(ns) // len(ns) for ns in zip(*closed, strict=True)]

@@ -39,10 +39,11 @@ class Case:
     ``nothing_back`` no time can be stated. The host-bound part of a charge comes back only
     with ``host_back``. ``by_event``: it is told by single calls that stand out of their kind, so that how its cost
     scatters over steps says nothing against it; it is then of severity ``low`` at least. ``measured`` is what the cause
-    costs in every step, nanoseconds of shape ``(steps,)``, where that is known whatever others are charged with: it is
-    then held against its noise instead of the charge. ``cost_ns`` is time per step
-    inside compute (contention). ``most`` is the highest severity that the case may get. ``path`` is what it takes of
-    the critical path, where that is known: then this is what comes back, whatever of it is charged elsewhere.
+    costs in every step, nanoseconds of shape ``(steps,)``, where that is known whatever others are charged with: that
+    has to be above its noise over steps, or the charge. ``alone`` is what would come back of every step if nobody else
+    were charged with it before. ``cost_ns`` is time per step inside compute (contention). ``most`` is the
+    highest severity that the case may get. ``path`` is what it takes of the critical path, where that is known: then
+    this is what comes back, whatever of it is charged elsewhere.
     """
 
     id: str
@@ -64,6 +65,7 @@ class Case:
     most: str = "high"
     by_event: bool = False
     measured: Int64Array | None = None
+    alone: Int64Array | None = None
     threshold: Threshold | None = None
     order: int = field(default=0)
     path: OnPath | None = None

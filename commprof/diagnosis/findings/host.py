@@ -9,6 +9,7 @@ import numpy as np
 
 from commprof.analysis.combine import ranks_text
 from commprof.analysis.host_delays import DELAYS
+from commprof.analysis.steps import units
 from commprof.diagnosis.findings.behind_stages import behind_stage, idle_for
 from commprof.diagnosis.findings.case import Case, Claim, delayed, idle_of, ranks_of, steps_of, whole
 from commprof.diagnosis.findings.reductions import exposed_anyway, gaps, of_gradients
@@ -142,8 +143,10 @@ def blocking_wait(ground: Ground) -> Iterator[Case]:
             Evidence("exposed meanwhile", int(ground.exposed.rest[rows].sum()) // len(ground.steps), "ns"),
             Evidence("nothing queued afterwards", int(after.sum() + idle.sum()) // len(ground.steps), "ns"),
         ),
-        cause="blocking-wait", recoverable=back, ranks=_everybody(ground), steps=_names(ground),
-        group_id=ground.one_group(rows), calls=ground.calls_in(rows) or None,
+        # A slow network makes it long, but behind compute it would cost nothing: either of the two can go.
+        cause="blocking-wait", recoverable=back, alone=np.clip(back, 0, _total(ground, claim)),
+        ranks=_everybody(ground), steps=_names(ground), group_id=ground.one_group(rows),
+        calls=ground.calls_in(rows) or None,
     )  # fmt: skip
 
 
@@ -278,9 +281,21 @@ def host_bound(ground: Ground) -> Iterator[Case]:
             *late_hosts(ground),
         ),
         cause="late-launch" if late.any() and not host.any() and not idle.any() else "host-bound",
-        recoverable=back, ranks=_everybody(ground), steps=_names(ground),
+        recoverable=back, ranks=_everybody(ground), steps=_names(ground), measured=_by_step(ground),
         path=all_of(ground.analysis.critical_path, "cpu", "launching", at_most=whole_claim),
     )  # fmt: skip
+
+
+def _by_step(ground: Ground) -> Int64Array:
+    """What CPUs that launch too late cost in every reference step, mean over the ranks: which of them loses the most
+    changes with what else goes on, and what it is charged with besides."""
+    found: dict[tuple[str, ...], list[int]] = {step.unit.names: [] for step in ground.steps}
+    for rank in ground.analysis.ranks:
+        for device in rank.devices:
+            for unit in units(device, rank.optimizer_marks):
+                if unit.names in found:
+                    found[unit.names].append((unit.total("idle_host") or 0) + (unit.total("exposed_host") or 0))
+    return np.array([sum(found[step.unit.names]) // len(found[step.unit.names]) for step in ground.steps], np.int64)
 
 
 def _pauses(ground: Ground) -> Iterator[Case]:
