@@ -11,10 +11,14 @@ from commprof.analysis.host_delays import Stalls, launches_of, launching_of
 from commprof.analysis.ranges import find_ranges
 from commprof.analysis.scene import Scene
 from commprof.analysis.syncs import Syncs
+from commprof.analysis.work import Work
 from commprof.intervals import Int64Array, IntervalSet, union
+from commprof.trace.model import NOT_LAUNCHED
 
 SHORTEST_WAIT_NS = 5_000
 """A wait that returns sooner found the device done: the CPU went on as if it had not asked."""
+_CONVERTED_NS = 10_000
+"""Times of the device are converted to the clock of the CPU, by a few us too late or too early."""
 
 
 @dataclass(slots=True, eq=False)
@@ -23,8 +27,8 @@ class Trail:
 
     ``host`` are the host-bound ones, ``waits`` those at which a thread waits for the device, ``inputs`` those at which
     the loop fetches its next batch, ``pauses`` other stretches without a launch, ``launching`` those inside the launch
-    of communication. ``done[i]`` is the end of the last compute before the end of wait ``i``. ``gap`` is the mean time
-    between two launches where neither a wait, an input nor a pause lies between them, 0 without any.
+    of communication. ``done[i]`` is the end of the last compute that was over when wait ``i`` ended, ``gap`` the mean
+    time between two launches where neither a wait, an input nor a pause lies between them, 0 without any.
     """
 
     host: IntervalSet
@@ -46,11 +50,25 @@ def find_trail(scene: Scene, syncs: Syncs) -> Trail | None:
     waits = union(syncs.start[long], syncs.end[long])
     loading = find_ranges(scene.rank, INPUT_RANGE)
     stalls = Stalls(union(loading.start, loading.end), launches, union(syncs.start, syncs.end))
-    ends = device.work.compute.ends
-    place = np.searchsorted(ends, waits.ends, side="right") - 1
-    done = np.where(place >= 0, ends[np.maximum(place, 0)], waits.ends) if len(ends) else waits.ends
     usual = _gap(launches, waits | stalls.inputs | stalls.pauses)
+    done = _done(device.work, waits.ends)
     return Trail(device.host, waits, done, stalls.inputs, stalls.pauses, launching_of(scene), usual)
+
+
+def _done(work: Work, instants: Int64Array) -> Int64Array:
+    """End of the last compute that was over at each instant of the CPU, the instant itself without any.
+
+    If all that was launched by then ends no later than times of the device can be wrong, it was over.
+    """
+    ends = work.compute.ends
+    place = np.searchsorted(ends, instants, side="right") - 1
+    out = np.where(place >= 0, np.append(ends, 0)[place], instants)
+    linked = work.compute_launch != NOT_LAUNCHED
+    order = np.argsort(work.compute_launch[linked], kind="stable")
+    until = np.maximum.accumulate(work.compute_end[linked][order])
+    place = np.searchsorted(work.compute_launch[linked][order], instants, side="right") - 1
+    last = np.where(place >= 0, np.append(until, 0)[place], out)
+    return np.where((last > out) & (last <= instants + _CONVERTED_NS), np.minimum(last, instants), out)
 
 
 def _gap(launches: Int64Array, left_out: IntervalSet) -> float:
