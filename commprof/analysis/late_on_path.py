@@ -2,8 +2,10 @@
 
 Others can wait for a rank while nothing depends on it: their CPUs are no further by the end of the wait, or another
 rank is later still. What they would not wait for this rank they would idle or wait for somebody else. The time of a
-cause on the critical path is the most that comes back without it (:mod:`commprof.analysis.critical_path`): to be named
-it has to be as much of the step as the charge has to be.
+cause on the critical path is the most that comes back without it (:mod:`commprof.analysis.critical_path`). Nor does all
+of that: members of a call send while they wait for the last one, and what has reached its buffers by then its transfer
+lacks (``spec``: section 6). Without the lateness the transfer is longer by that. What is left has to be as much of the
+step as the charge has to be.
 """
 
 from __future__ import annotations
@@ -13,16 +15,20 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from commprof.analysis.behaviour import HOST
+from commprof.analysis.behaviour import COMM, HOST
 from commprof.analysis.charges import Charges
 from commprof.analysis.critical_path import CriticalPath, beyond_role, usual_of_role
 from commprof.analysis.lateness import Float64Array
 from commprof.analysis.model import Analysis, Note
+from commprof.analysis.segments import MOST, largest, smallest
 from commprof.analysis.stragglers import SHARE_OF_STEP, Straggler
+from commprof.analysis.waiting import UNKNOWN
 from commprof.intervals import Int64Array
 from commprof.units import format_share
 
-WHY_NOT = "the others wait for it, but the step would not end earlier without that"
+WHY_NOT = "the others wait for it, but the step need not end earlier without that"
+_SENT = 0.25
+"""Up to so much of what is seen of a transfer, a fifth of the whole, is reckoned to have been sent before."""
 
 
 def apart(
@@ -40,17 +46,17 @@ def apart(
         analysis.notes.append(
             Note(
                 "waits-cost-nothing",
-                f"{who}: {WHY_NOT}. They wait {format_share(row.share)} of the step, but less than "
-                f"{format_share(SHARE_OF_STEP)} of the critical path of the run is what makes {who} late, so it is not "
-                "named.",
+                f"{who}: {WHY_NOT}. They wait {format_share(row.share)} of the step, but of the critical path of the "
+                f"run less than {format_share(SHARE_OF_STEP)} is sure to come back without what makes {who} late, so "
+                "it is not named.",
             )
         )
     return named, harmless
 
 
 def share_on_path(analysis: Analysis, row: Straggler, charges: Charges, path: CriticalPath | None) -> float | None:
-    """What makes these ranks late, as a share of the path of the steps in which they are; ``None`` where the path does
-    not tell it, or where nobody does the same as they."""
+    """What comes back at least of the path without what makes these ranks late, as a share of the steps in which they
+    are; ``None`` where the path does not tell it, or where nobody does the same as they."""
     if path is None or not path.length or row.kind == "rotating":
         return None
     # A CPU that is never seen to wait for its device may do so unseen, in launches that block: no path is sure then.
@@ -70,17 +76,54 @@ def share_on_path(analysis: Analysis, row: Straggler, charges: Charges, path: Cr
     elif row.cause == "input":
         found = beyond_role(path.inputs, path.fetched, path.role, late)
     elif row.cause == "host":
-        # All that its CPU does on the path, up to what it does longer than those of the others.
-        longer = charges.lateness.excess[:, :, HOST] + charges.lateness.unseen[:, :, 1]
-        found = np.minimum(path.pauses + path.launching + path.cpu, longer.sum(axis=1))
+        found = _cpu_longer(analysis, charges, path, late)
     else:
         return None
     steps = len(row.steps) if row.kind == "intermittent" else path.steps
-    return float(found[late].sum()) / path.length * path.steps / max(1, steps)
+    back = max(float(found[late].sum()) - _sent_meanwhile(analysis, charges, path, late), 0.0)
+    return back / path.length * path.steps / max(1, steps)
+
+
+def _cpu_longer(analysis: Analysis, charges: Charges, path: CriticalPath, late: NDArray[np.bool_]) -> Float64Array:
+    """What the CPUs of late ranks do longer than those of the others, as far as it is on the path.
+
+    What all of their launches are slower by lies on it in proportion; the rest, a pause, may lie there whole.
+    """
+    longer = (charges.lateness.excess[:, :, HOST] + charges.lateness.unseen[:, :, 1]).sum(axis=1)
+    busy = [0 if rank.behaviour is None else rank.behaviour.host_busy[1].max(initial=0) for rank in analysis.ranks]
+    slower, all_of_it = _slower(path, late), path.pauses + path.launching + path.cpu
+    at_once = np.maximum(longer - slower * np.array(busy), 0.0)
+    return np.asarray(np.minimum((path.cpu + path.launching) * slower + np.minimum(all_of_it, at_once), all_of_it))
 
 
 def _behind_launches(path: CriticalPath, late: NDArray[np.bool_]) -> Float64Array:
     """What the CPU of each rank is on the path for because it launches less often than those of the others: one that
     launches a kernel only once the one before it is done, as when launches block, is as slow as its device."""
-    slower = 1 - usual_of_role(path.gap, path.role, late) / np.maximum(path.gap, 1.0)
-    return np.asarray((path.cpu + path.launching) * slower)
+    return np.asarray((path.cpu + path.launching) * _slower(path, late))
+
+
+def _slower(path: CriticalPath, late: NDArray[np.bool_]) -> Float64Array:
+    """By which part of its time between launches the CPU of each late rank is slower than those of the others."""
+    return np.asarray(1 - usual_of_role(path.gap, path.role, late) / np.maximum(path.gap, 1.0))
+
+
+def _sent_meanwhile(analysis: Analysis, charges: Charges, path: CriticalPath, late: NDArray[np.bool_]) -> float:
+    """What transfers on the path lack at most because the others sent while they waited for late ranks, nanoseconds.
+
+    Without these the first of the others would still wait for the last of those, and for what transfers and waits of
+    the late ranks themselves make them late by. Who waits for a message sends nothing.
+    """
+    found, times, entries = analysis.matching, analysis.times, charges.late
+    if found is None or times is None:
+        return 0.0
+    inside = path.match >= 0
+    most = np.zeros(len(found))
+    most[path.match[inside]] = path.transfers[inside] * _SENT
+    mine = np.flatnonzero(late[entries.rank])
+    part = np.zeros(len(found))
+    np.maximum.at(part, entries.match[mine], 1 - (charges.lateness.local[:, COMM] + charges.lateness.passing)[mine])
+    most[times.one_way] = 0.0
+    others = ~late[found.calls.rank[found.rows]] & (times.wait != UNKNOWN)
+    longest = largest(np.where(others, times.wait, 0), found.first)
+    shortest = np.minimum(smallest(np.where(others, times.wait, MOST), found.first), longest)
+    return float((np.minimum(most, longest) - np.minimum(most, longest - part * shortest)).sum())

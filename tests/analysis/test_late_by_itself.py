@@ -23,7 +23,7 @@ JOB = Scenario(
         ((Fault("slow-gpu", 1, 500),), [(1, "slow-device")]),
         ((), []),
         ((Fault("slow-link", 1, 10),), []),
-        ((Fault("slow-link", 1, 50), Fault("slow-gpu", 1, 300)), [(1, "slow-device")]),
+        ((Fault("slow-link", 1, 50), Fault("slow-gpu", 1, 1_500)), [(1, "slow-device")]),
     ],
     ids=["rank 3", "rank 1", "nobody", "a link", "a link and its rank"],
 )
