@@ -24,6 +24,9 @@ from commprof.analysis.where_model import Bucket
 from commprof.trace.operations import OPERATIONS
 
 MIB = 1 << 20
+MOST_BUCKETS = 50_000
+"""Layouts with more buckets are left out: 50 GB of gradients in buckets of 1 MiB, or sizes of a damaged file."""
+
 DEFAULT_CAP = 25 * MIB
 CAPS_MIB = (1, 2, 3, 4, 6, 8, 12, 16, 20, 25, 32, 40, 50, 64, 80, 100, 150, 200, 300, 400, 600, 1000)
 FIRST_MIB = (1, 2, 4, 8)
@@ -117,7 +120,7 @@ def _of_group(analysis: Analysis, rank: RankAnalysis, local: int, group: int) ->
             flows, duration, [_cut(flow.bytes[-1], first * MIB + over, cap * MIB + over) for flow in flows], first, cap
         )
         for cap in CAPS_MIB
-        if cap * MIB < 1.5 * total
+        if cap * MIB < 1.5 * total and total < MOST_BUCKETS * cap * MIB
         for first in (cap, *(first for first in FIRST_MIB if first < cap))
     ]
     if not layouts:
