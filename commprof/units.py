@@ -47,7 +47,7 @@ def format_bytes(size: int | None) -> str:
 
 def format_share(share: float | None) -> str:
     """Text for a ratio between 0 and 1 as a percentage with one decimal: ``30.0 %``; ``n/a`` for ``None``."""
-    return "n/a" if share is None else f"{share * 100:.1f} %"
+    return "n/a" if share is None else f"{share * 100:,.1f} %"
 
 
 def format_gbps(value: float | None) -> str:

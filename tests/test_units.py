@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from commprof.units import format_bytes, format_ns
+from commprof.units import format_bytes, format_ns, format_share
 
 
 @pytest.mark.parametrize(
@@ -25,3 +25,7 @@ def test_a_negative_time_has_a_minus_sign(ns: int, text: str) -> None:
 
 def test_a_size_that_shrank_too() -> None:
     assert format_bytes(-2_500_000) == "−2.50 MB"
+
+
+def test_a_change_of_many_times_has_its_thousands_apart() -> None:
+    assert [format_share(share) for share in (0.3, 24.732, None)] == ["30.0 %", "2,473.2 %", "n/a"]
