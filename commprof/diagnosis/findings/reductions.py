@@ -21,6 +21,9 @@ NOT_OVERLAP = (
 )  # fmt: skip
 """Causes for which no schedule of reductions is to blame."""
 
+_MOST_PARTS = 10_000
+"""Into more buckets no reduction is cut: a quarter of a terabyte in the usual ones, or the size of a damaged file."""
+
 
 @dataclass(slots=True, eq=False)
 class Reductions:
@@ -199,7 +202,7 @@ def _stays(ground: Ground, index: int, found: Reductions, cap: int) -> int:
         return 0
     step = ground.steps[index]
     lasted, size = transfers(ground, step)[found.calls], np.maximum(found.size, 0)
-    parts = np.maximum(1, -(-size // cap))
+    parts = np.clip(-(-size // cap), 1, _MOST_PARTS)
     lasted, size = np.repeat(lasted / parts, parts), np.repeat(size / parts, parts)
     total = float(size.sum())
     share = np.cumsum(size) / total if total else np.arange(1, len(size) + 1) / len(size)
