@@ -4,8 +4,8 @@ Others can wait for a rank while nothing depends on it: their CPUs are no furthe
 rank is later still. What they would not wait for this rank they would idle or wait for somebody else. The time of a
 cause on the critical path is the most that comes back without it (:mod:`commprof.analysis.critical_path`). Nor does all
 of that: members of a call send while they wait for the last one, and what has reached its buffers by then its transfer
-lacks (``spec``: section 6). Without the lateness the transfer is longer by that. What is left has to be as much of the
-step as the charge has to be.
+lacks (``spec``: section 6). Without the lateness the transfer may be longer by that. What comes back at most has to be
+as much of the step as the charge has to be, and half of that has to be sure.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from commprof.intervals import Int64Array
 from commprof.units import format_share
 
 WHY_NOT = "the others wait for it, but the step need not end earlier without that"
+_SURE = 0.5
 _SENT = 0.25
 """Up to so much of what is seen of a transfer, a fifth of the whole, is reckoned to have been sent before."""
 
@@ -39,24 +40,27 @@ def apart(
     named: list[Straggler] = []
     harmless: list[Straggler] = []
     for row in stragglers:
-        share = share_on_path(analysis, row, charges, path)
-        (named if share is None or share >= SHARE_OF_STEP else harmless).append(row)
+        bounds = shares_on_path(analysis, row, charges, path)
+        enough = bounds is None or (bounds[0] >= _SURE * SHARE_OF_STEP and bounds[1] >= SHARE_OF_STEP)
+        (named if enough else harmless).append(row)
     for row in harmless:
         who = f"rank {row.rank}" if row.rank is not None else f"host {row.host}" if row.role is None else row.role
         analysis.notes.append(
             Note(
                 "waits-cost-nothing",
                 f"{who}: {WHY_NOT}. They wait {format_share(row.share)} of the step, but of the critical path of the "
-                f"run less than {format_share(SHARE_OF_STEP)} is sure to come back without what makes {who} late, so "
-                "it is not named.",
+                f"run less than {format_share(SHARE_OF_STEP)} is what makes {who} late, or less than half of that is "
+                "sure to come back without it, so it is not named.",
             )
         )
     return named, harmless
 
 
-def share_on_path(analysis: Analysis, row: Straggler, charges: Charges, path: CriticalPath | None) -> float | None:
-    """What comes back at least of the path without what makes these ranks late, as a share of the steps in which they
-    are; ``None`` where the path does not tell it, or where nobody does the same as they."""
+def shares_on_path(
+    analysis: Analysis, row: Straggler, charges: Charges, path: CriticalPath | None
+) -> tuple[float, float] | None:
+    """What comes back of the path without what makes these ranks late, at least and at most, as shares of the steps in
+    which they are; ``None`` where the path does not tell it, or where nobody does the same as they."""
     if path is None or not path.length or row.kind == "rotating":
         return None
     # A CPU that is never seen to wait for its device may do so unseen, in launches that block: no path is sure then.
@@ -80,8 +84,10 @@ def share_on_path(analysis: Analysis, row: Straggler, charges: Charges, path: Cr
     else:
         return None
     steps = len(row.steps) if row.kind == "intermittent" else path.steps
-    back = max(float(found[late].sum()) - _sent_meanwhile(analysis, charges, path, late), 0.0)
-    return back / path.length * path.steps / max(1, steps)
+    length = path.length / path.steps * max(1, steps)
+    back = float(found[late].sum())
+    sure = max(back - _sent_meanwhile(analysis, charges, path, late), 0.0)
+    return sure / length, back / length
 
 
 def _cpu_longer(analysis: Analysis, charges: Charges, path: CriticalPath, late: NDArray[np.bool_]) -> Float64Array:

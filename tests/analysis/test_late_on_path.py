@@ -13,7 +13,7 @@ import pytest
 import commprof
 from commprof.analysis.behaviour import HOST
 from commprof.analysis.critical_path import CriticalPath
-from commprof.analysis.late_on_path import share_on_path
+from commprof.analysis.late_on_path import shares_on_path
 from tests.builders.command import Run
 from tests.builders.kineto import GEMM, Trace
 
@@ -121,8 +121,8 @@ def test_what_all_launches_are_slower_by_is_on_the_path_in_proportion(gap: float
     ranks = [SimpleNamespace(rank=rank, trail=trail, behaviour=behaviour) for rank in range(4)]
     late = SimpleNamespace(cause="host", kind="persistent", members=(0, 1))
 
-    back = share_on_path(
+    back = shares_on_path(
         cast(Any, SimpleNamespace(ranks=ranks, matching=None, times=None)), cast(Any, late), cast(Any, charges), path
     )
 
-    assert back == pytest.approx(share)
+    assert back == pytest.approx((share, share))
