@@ -94,6 +94,11 @@ _KNOWN: dict[str, tuple[str, str]] = {
         "Communication is launched late by the CPU",
         "Shorten what the CPU does before it: torch.compile, CUDA graphs, no synchronisation before the collective.",
     ),
+    "peer-wait": (
+        "Communication lasts because it waits for the other side",
+        "Look who comes last in the waiting section; even out what the ranks, or the stages of a pipeline, compute "
+        "between two calls. More micro-batches make what stages wait for each other shorter (memory).",
+    ),
 }  # fmt: skip
 
 
@@ -149,7 +154,7 @@ def _id_of(ground: Ground, rows: Mask, cause: str) -> str:
     """A reduction that ends a step is a tail by its place alone, even where nothing tells why it is exposed."""
     gradients, _ = of_gradients(ground)
     tail = tail_of(ground, gradients)
-    return "ddp-tail-bucket" if cause == "unknown" and not (rows & ~tail).any() else REST
+    return "ddp-tail-bucket" if cause in ("peer-wait", "unknown") and not (rows & ~tail).any() else REST
 
 
 def missing_data(ground: Ground) -> str:

@@ -46,3 +46,11 @@ def test_advice_fits_the_strategy(name: str, fault: str, missing: tuple[str, ...
 
     assert [knob for knob in missing if knob in text] == []
     assert named in text
+
+
+def test_a_message_that_waits_for_the_other_side_has_a_cause(tmp_path: Path) -> None:
+    found = diagnosed("pp", tmp_path / "run", "slow-gpu:1:200")
+
+    titles = {finding.cause: finding.title for finding in found.findings}
+    assert "waits for the other side" in titles["peer-wait"]
+    assert not any("not determined" in title for title in titles.values())
