@@ -74,51 +74,97 @@ def _measured(ground: Ground) -> Iterator[_Measured]:
             )
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class _Slow:
+    """Transfers that are slow for their sizes: the ``large`` ones among them, what these need against what they take,
+    the ``share`` of each that is too much, and the ``rows`` of exposed time that are theirs."""
+
+    one: _Measured
+    large: Mask
+    efficiency: float
+    share: Times
+    rows: Mask
+
+    @property
+    def reached(self) -> float:
+        """The best bus bandwidth, bytes per ns."""
+        return float((self.one.moved[self.large] / self.one.ns[self.large]).max())
+
+
 def low_bandwidth(ground: Ground) -> Iterator[Case]:
     """A group's clean transfers take much longer than its machine needs for messages of their size.
 
-    What it needs is ``S f`` at the peak and an allowance for latency, which small messages are not blamed for.
+    What it needs is ``S f`` at the peak and an allowance for latency, which small messages are not blamed for. All
+    operations between the same ranks use the same links and are one case.
     """
-    limits, told = ground.limits, set()
+    same_links: dict[tuple[int, ...] | int, list[_Slow]] = {}
     for one in _measured(ground) if not ground.analysis.group_assumed else ():
-        group, entry, ceiling = one.group, one.entry, one.entry.ceiling
-        large = one.sizes >= limits.tiny_message
-        if not large.any() or ceiling is None:
-            continue
-        between = group in crossing(ground.analysis)
-        needed, taken = _latency(ground, one, large, between) + one.moved[large] / ceiling.low, one.ns[large]
-        efficiency = _efficiency(ground, one, large, between)
-        rows = (ground.exposed.group == group) & ground.operation_is(*one.operations)
-        rows &= ground.exposed.size >= limits.tiny_message
-        if efficiency >= one.limit or not rows.any():
-            continue
-        reached = float((one.moved[large] / taken).max())
-        members, share = ground.analysis.groups[group].ranks, np.maximum(1 - needed / taken, 0.0)
-        excess = _excess(ground, one, large, share, () if members in told else _of_ranks(ground, members))
-        told.add(members)
-        what = "/".join(name.replace("_", "-") for name in one.operations if name != "send_recv")
-        rate = format_gbps(reached)
-        yield Case(
-            "low-bandwidth",
-            f"Network bound: {what} between hosts reaches {rate}, little for messages of this size"
-            if between
-            else f"Low bandwidth for messages of this size: {what} reaches {rate}",
-            Claim(rest=given_back(ground, excess)),
-            (
-                "Check the path that NCCL chose (NCCL_DEBUG=INFO, NCCL_DEBUG_SUBSYS=GRAPH,TUNING): NVLink or PCIe, "
-                "GPUDirect RDMA, number of adapters and channels (NCCL_IB_HCA, NCCL_MIN_NCHANNELS); run nccl-tests on "
-                "the same ranks.",
-            ),
-            (
-                Evidence("best bus bandwidth of large messages", reached, "GB/s"),
-                Evidence("what the hardware reaches", ceiling.low, "GB/s"),
-                Evidence("needed against taken", round(efficiency, 3), "share of the transfer"),
-                *((Evidence("calls without contention", entry.clean, "calls"),) if entry.undisturbed else ()),
-            ),
-            ranks=ranks_of(ground, rows), steps=steps_of(ground, rows), group_id=group, calls=ground.calls_in(rows),
-            confidence="estimate" if entry.contended or not entry.undisturbed else "bound",
-            threshold=Threshold(one.limit, "share of the transfer", ceiling.source),
-        )  # fmt: skip
+        if (slow := _slow(ground, one)) is not None:
+            members = ground.analysis.groups[one.group].ranks
+            same_links.setdefault(one.group if members is None else members, []).append(slow)
+    for found in same_links.values():
+        yield _low_bandwidth(ground, found)
+
+
+def _slow(ground: Ground, one: _Measured) -> _Slow | None:
+    """``None`` for transfers that are not, or that nobody waited for."""
+    large, ceiling = one.sizes >= ground.limits.tiny_message, one.entry.ceiling
+    if not large.any() or ceiling is None:
+        return None
+    between = one.group in crossing(ground.analysis)
+    needed, taken = _latency(ground, one, large, between) + one.moved[large] / ceiling.low, one.ns[large]
+    efficiency = _efficiency(ground, one, large, between)
+    rows = (ground.exposed.group == one.group) & ground.operation_is(*one.operations)
+    rows &= ground.exposed.size >= ground.limits.tiny_message
+    if efficiency >= one.limit or not rows.any():
+        return None
+    return _Slow(one, large, efficiency, np.maximum(1 - needed / taken, 0.0), rows)
+
+
+def _low_bandwidth(ground: Ground, found: Sequence[_Slow]) -> Case:
+    """What is slow between the same ranks; the first stands for exchanges that have no bandwidth of their own."""
+    ones = [slow.one for slow in found]
+    group, ceiling = ones[0].group, ones[0].entry.ceiling
+    assert ceiling is not None
+    alike = _of_ranks(ground, ground.analysis.groups[group].ranks)
+    parts = [
+        _excess(ground, slow.one, slow.large, slow.share, alike if slow is found[0] else ()) for slow in found
+    ]  # fmt: skip
+    rows = np.logical_or.reduce([slow.rows for slow in found])
+    worst = min(found, key=lambda slow: slow.efficiency / slow.one.limit)
+    between = group in crossing(ground.analysis)
+    clean = sum(one.entry.clean for one in ones if one.entry.undisturbed)
+    return Case(
+        "low-bandwidth",
+        f"Network bound: {_rates(found, ' between hosts')}, little for messages of this size"
+        if between
+        else f"Low bandwidth for messages of this size: {_rates(found)}",
+        Claim(rest=given_back(ground, lambda step: np.maximum.reduce([part(step) for part in parts]))),
+        (
+            "Check the path that NCCL chose (NCCL_DEBUG=INFO, NCCL_DEBUG_SUBSYS=GRAPH,TUNING): NVLink or PCIe, "
+            "GPUDirect RDMA, number of adapters and channels (NCCL_IB_HCA, NCCL_MIN_NCHANNELS); run nccl-tests on "
+            "the same ranks.",
+        ),
+        (
+            Evidence("best bus bandwidth of large messages", max(slow.reached for slow in found), "GB/s"),
+            Evidence("what the hardware reaches", ceiling.low, "GB/s"),
+            Evidence("needed against taken", round(worst.efficiency, 3), "share of the transfer"),
+            *((Evidence("calls without contention", clean, "calls"),) if clean else ()),
+        ),
+        ranks=ranks_of(ground, rows), steps=steps_of(ground, rows), group_id=group, calls=ground.calls_in(rows),
+        confidence="estimate" if any(one.entry.contended or not one.entry.undisturbed for one in ones) else "bound",
+        threshold=Threshold(worst.one.limit, "share of the transfer", ceiling.source),
+    )  # fmt: skip
+
+
+def _rates(found: Sequence[_Slow], where: str = "") -> str:
+    """Such as "all-gather between hosts reaches 9.1 GB/s, reduce-scatter 8.7 GB/s"."""
+    best: dict[str, float] = {}
+    for slow in found:
+        name = "/".join(name.replace("_", "-") for name in slow.one.operations if name != "send_recv")
+        best[name] = max(best.get(name, 0.0), slow.reached)
+    first, *others = [(name, format_gbps(rate)) for name, rate in best.items()]
+    return ", ".join([f"{first[0]}{where} reaches {first[1]}", *(f"{name} {rate}" for name, rate in others)])
 
 
 def _latency_of(limits: Thresholds, sizes: Times, moved: Times, ns: Times) -> float:

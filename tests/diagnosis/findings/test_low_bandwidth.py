@@ -110,6 +110,30 @@ def test_an_exchange_over_the_same_links_is_slow_like_the_reductions(judge: Judg
     assert back == pytest.approx(share * (405_000 + 1_000_000), abs=99)
 
 
+def reduced_and_gathered(rank: int) -> Trace:
+    """In each of four steps an all-reduce of 4 MB, and a gather of 8 MB, 405 us each, both exposed."""
+    trace = Trace(rank=rank)
+    for step in range(4):
+        at = 20_000 * step
+        trace.step(step, at, at + 20_000)
+        trace.gemm(at, at + 2_000)
+        trace.all_reduce(at + 2_000, at + 2_405, metadata={"elements": 1_000_000, "seq": 2 * step})
+        trace.gemm(at + 2_405, at + 4_405)
+        gather = {"elements": 1_000_000, "seq": 2 * step + 1}
+        trace.collective("_allgather_base", at + 4_405, at + 4_810, metadata=gather)
+        trace.gemm(at + 4_810, at + 20_000)
+    return trace
+
+
+def test_operations_over_the_same_links_are_one_finding(judge: Judge) -> None:
+    judged = judge(*(reduced_and_gathered(rank) for rank in (0, 1)), options=("--hardware", "100"))
+
+    # Both move 4 MB over the link: 40 us, and 15 allowed for latency, of 405. 4 MB in 405 us are 9.88 GB/s.
+    (finding,) = [row for row in judged.report["findings"] if row["id"] == "low-bandwidth"]
+    assert finding["recoverable_ns"] == pytest.approx(2 * 350_000, abs=99)
+    assert "all-gather reaches 9.88 GB/s, all-reduce 9.88 GB/s" in finding["title"]
+
+
 def in_pairs(small: int, large: int, sizes: tuple[int, int]) -> list[Trace]:
     """Two ranks whose all-reduces of two sizes (bytes) last so long (us), one after the other and alone, six steps."""
     traces = []
