@@ -198,7 +198,6 @@ def _outcomes(
         for job in work:
             yield _run(job, progress)
         return
-    import multiprocessing
     from concurrent.futures.process import BrokenProcessPool
 
     with open_pool(workers) as pool:
@@ -208,10 +207,6 @@ def _outcomes(
                     progress(job.candidate.size)
                 yield outcome
         except BrokenProcessPool:
-            # A worker that was just being started when another one died is not ended by the pool, which would then
-            # wait for it for ever.
-            for child in multiprocessing.active_children():
-                child.kill()
             raise WorkerDied(
                 "a worker process ended before its rank was read", hint="out of memory? try --jobs 1"
             ) from None

@@ -9,7 +9,6 @@ from __future__ import annotations
 import gc
 import os
 import queue
-import signal
 import threading
 from collections.abc import Sequence
 from multiprocessing.connection import Connection, wait
@@ -17,6 +16,7 @@ from multiprocessing.context import BaseContext
 
 from commprof.errors import WorkerDied
 from commprof.trace.heap import hold
+from commprof.trace.leash import follow, signals_held
 from commprof.trace.segments import Result, decoded_segments
 
 _NUMBER_BYTES = 4
@@ -45,7 +45,8 @@ class Team:
             process = context.Process(  # type: ignore[attr-defined]
                 target=_help, args=(path, self._claims, writer, foreign), daemon=True
             )
-            process.start()
+            with signals_held():
+                process.start()
             self._processes.append(process)
             writer.close()
 
@@ -108,7 +109,7 @@ def _claim(claims: Connection) -> int | None:
 
 def _help(path: str, claims: Connection, writer: Connection, foreign: Sequence[Connection]) -> None:
     """What such a process does. ``foreign`` are ends of pipes that it inherited and others read."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    follow()
     for connection in foreign:
         connection.close()
     gc.disable()

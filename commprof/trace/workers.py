@@ -7,9 +7,13 @@ import os
 import stat
 import sys
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from multiprocessing.context import SpawnContext, SpawnProcess
 from types import ModuleType
 from typing import TYPE_CHECKING
+
+from commprof.trace.leash import follow, signals_held
 
 if TYPE_CHECKING:
     from concurrent.futures import ProcessPoolExecutor
@@ -31,7 +35,8 @@ class _Process(SpawnProcess):
         main = sys.modules["__main__"]
         sys.modules["__main__"] = ModuleType("__main__")
         try:
-            super().start()
+            with signals_held():
+                super().start()
         finally:
             sys.modules["__main__"] = main
 
@@ -40,11 +45,30 @@ class _Context(SpawnContext):
     Process = _Process
 
 
-def open_pool(workers: int) -> ProcessPoolExecutor:
-    """A pool of processes that begin empty; what is sent to them has to be importable, so nothing of a script."""
+@contextmanager
+def open_pool(workers: int) -> Iterator[ProcessPoolExecutor]:
+    """A pool of processes that begin empty; what is sent to them has to be importable, so nothing of a script.
+
+    An error or Ctrl-C inside ends them at once: nobody waits for what they are at.
+    """
     from concurrent.futures import ProcessPoolExecutor
 
-    return ProcessPoolExecutor(workers, mp_context=_Context())
+    with ProcessPoolExecutor(workers, mp_context=_Context(), initializer=follow) as pool:
+        try:
+            yield pool
+        except BaseException:
+            _end_all(pool)
+            raise
+
+
+def _end_all(pool: ProcessPoolExecutor) -> None:
+    """Also one that was just being started when another one died: the pool would wait for it for ever."""
+    for child in multiprocessing.active_children():
+        if isinstance(child, _Process):
+            child.kill()
+    # Half a result of a killed process is in its pipe: as long as this end is open, the pool waits for the rest.
+    with suppress(AttributeError, OSError):
+        pool._result_queue._writer.close()  # type: ignore[attr-defined]
 
 
 def workers_for(size: int, packed: bool) -> int:
