@@ -19,6 +19,7 @@ Bytes to events:
     timestamps         written microseconds to integer nanoseconds
     workers            processes that help with a large file
     team               what they do
+    leash              they do not outlive the one that leads, and leave Ctrl-C to it
     segments           the text that each of them decodes
     ahead              their results put in order
 
