@@ -130,7 +130,7 @@ def _write(
 ) -> None:
     """Print the summary and write what was asked for; ``machine`` is the report that goes into the JSON."""
     from commprof.cli.output import Output
-    from commprof.cli.streams import print_out
+    from commprof.cli.streams import print_json
     from commprof.report.terminal import print_summary
     from commprof.report.write import json_text, write_bytes
 
@@ -139,7 +139,7 @@ def _write(
     console.width = max(console.width, _NARROWEST)
     print_summary(view, console)
     if json == "-":
-        print_out(json_text(machine).decode())
+        print_json(json_text(machine))
     elif json is not None:
         write_bytes(json_text(machine), json)
     if markdown is not None:

@@ -6,6 +6,7 @@ import atexit
 import contextlib
 import gc
 import os
+import re
 import sys
 import threading
 import traceback
@@ -20,9 +21,10 @@ from commprof.cli.check import check
 from commprof.cli.compare import compare
 from commprof.cli.demo import demo
 from commprof.cli.doctor import doctor
+from commprof.cli.ending import EXIT_CODE, Terminated, terminable
 from commprof.cli.run import run as run_command
 from commprof.cli.schema import schema
-from commprof.cli.streams import discard, print_error, print_out
+from commprof.cli.streams import any_text, discard, print_error, print_out
 from commprof.cli.synth import synth
 from commprof.errors import CommprofError
 from commprof.version import __version__
@@ -47,6 +49,12 @@ app.command()(doctor)
 
 _OBJECTS_BEFORE_COLLECTING = 50_000
 _INTERRUPTED = 130
+_PLAIN_WORDS = (
+    (r"Input should be greater than or equal to (\S+)", r"must be \1 or more"),
+    (r"Input should be less than or equal to (\S+)", r"must be \1 or less"),
+    (r"Input should be a valid integer.*", "is not a whole number"),
+    (r"Input should be a valid number.*", "is not a number"),
+)
 _BROKE = 4
 
 
@@ -75,7 +83,15 @@ def _verbs() -> Any:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code; every error is one line on standard error (``--debug``: traceback)."""
-    arguments = list(sys.argv[1:] if argv is None else argv)
+    with any_text():
+        try:
+            with terminable():
+                return _main(list(sys.argv[1:] if argv is None else argv))
+        except Terminated:
+            return EXIT_CODE
+
+
+def _main(arguments: list[str]) -> int:
     debug = "--debug" in arguments
     try:
         return int(_verbs()(arguments, standalone_mode=False) or 0)
@@ -122,8 +138,15 @@ def _usage(error: Exception) -> int | None:
         return _INTERRUPTED
     if not hasattr(error, "format_message"):
         return None
-    _line(f"{error.format_message()} (commprof --help shows how)")
+    _line(f"{_plainly(error.format_message())} (commprof --help shows how)")
     return 2
+
+
+def _plainly(message: str) -> str:
+    """In the words of a command line what the parser says of any value."""
+    for theirs, ours in _PLAIN_WORDS:
+        message = re.sub(theirs, ours, message)
+    return message
 
 
 def _line(text: str) -> None:

@@ -44,7 +44,7 @@ def compare(
     Example: commprof compare runs/before runs/after --max-slowdown 5%
     """
     from commprof.cli.analyze import report_name
-    from commprof.cli.streams import print_error, print_out
+    from commprof.cli.streams import print_error, print_json, print_out
     from commprof.report.compare_view import compare as compared
     from commprof.report.compare_view import compared_paths
     from commprof.report.limits import named_limit
@@ -66,7 +66,7 @@ def compare(
         comparison["checks"] = [_gate(comparison, gate)]
     _show(comparison, to_errors=json == "-")
     if json == "-":
-        print_out(json_text(comparison).decode())
+        print_json(json_text(comparison))
     elif json is not None:
         write_bytes(json_text(comparison), json)
     if usual is not None:

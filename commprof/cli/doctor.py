@@ -55,13 +55,13 @@ def _examine(paths: list[str], only: str | None) -> Examination:
 
 def _write(view: dict[str, Any], json: str | None) -> None:
     from commprof.cli.output import Output
-    from commprof.cli.streams import print_out
+    from commprof.cli.streams import print_json
     from commprof.report.doctor_view import print_doctor
     from commprof.report.write import json_text, write_bytes
 
     # With the JSON on standard output, people read standard error.
     print_doctor(view, Output(stderr=json == "-", highlight=False))
     if json == "-":
-        print_out(json_text(view).decode())
+        print_json(json_text(view))
     elif json is not None:
         write_bytes(json_text(view), json)

@@ -8,9 +8,9 @@ def schema() -> None:
 
     Example: commprof schema > report.schema.json
     """
-    from commprof.cli.streams import print_out
+    from commprof.cli.streams import print_json
     from commprof.report.contract import json_schema
     from commprof.report.view import SCHEMA
     from commprof.report.write import json_text
 
-    print_out(json_text(json_schema(SCHEMA)).decode())
+    print_json(json_text(json_schema(SCHEMA)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import select
 import signal
 import subprocess
 import sys
@@ -115,3 +116,44 @@ def test_variables_of_the_user_are_kept() -> None:
     assert environment["GLOO_SOCKET_IFNAME"] == "eth7"
     assert environment["NCCL_DEBUG"] == "INFO"
     assert environment["RANK"] == "1"
+
+
+def test_a_process_ends_where_its_launcher_is_killed(tmp_path: Path) -> None:
+    # Given two ranks that sleep, each with an end of a pipe in its hands,
+    held = tmp_path / "held"
+    os.mkfifo(held)
+    reading = os.open(held, os.O_RDONLY | os.O_NONBLOCK)
+    rank = (
+        "import os, time; from commprof.capture.jobs.launch import follow_launcher; follow_launcher(); "
+        f"os.write(os.open({str(held)!r}, os.O_WRONLY), b'x'); time.sleep(600)"
+    )
+    code = f"from commprof.capture.jobs.launch import launch; launch(['-c', {rank!r}], 2)"
+    parent = subprocess.Popen([sys.executable, "-c", code])
+    until = time.monotonic() + 120
+    begun = b""
+    while len(begun) < 2 and time.monotonic() < until:
+        # Without a writer yet, a pipe reads as one at its end.
+        begun += os.read(reading, 2) if select.select([reading], [], [], 1)[0] else b""
+        time.sleep(0.01)
+    assert begun == b"xx"
+
+    # When nobody is left who could end them,
+    parent.kill()
+    parent.wait()
+
+    # Then they end by themselves: nobody holds the pipe.
+    assert select.select([reading], [], [], 120)[0] == [reading]
+    assert os.read(reading, 1) == b""
+    os.close(reading)
+
+
+def test_a_process_that_somebody_else_started_reads_nothing() -> None:
+    code = "import time; from commprof.capture.jobs.launch import follow_launcher as f; f(); time.sleep(0.5); print(1)"
+
+    ended = subprocess.run([sys.executable, "-c", code], stdin=subprocess.DEVNULL, capture_output=True, check=False)
+
+    assert (ended.returncode, ended.stdout.strip()) == (0, b"1")
+
+
+def test_a_process_that_follows_may_end_first() -> None:
+    launch(["-c", "from commprof.capture.jobs.launch import follow_launcher; follow_launcher()"], 2)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import json
 import os
 import subprocess
 import sys
@@ -80,3 +81,81 @@ def test_a_call_without_a_verb_shows_the_verbs() -> None:
     assert (code, err) == (0, "")
     assert out == call("--help")[1]
     assert "\n  analyze " in out
+
+
+def told(encoding: str, *argv: str | Path) -> subprocess.CompletedProcess[bytes]:
+    """A command whose standard streams have that encoding."""
+    command = [sys.executable, "-c", "from commprof.cli.app import run; run()", *map(str, argv)]
+    environment = {**os.environ, "PYTHONIOENCODING": encoding, "COLUMNS": "100"}
+    return subprocess.run(command, env=environment, capture_output=True, timeout=120, check=False)
+
+
+@pytest.mark.parametrize("encoding", ["latin-1", "ascii", "ascii:surrogateescape"])
+def test_characters_that_a_stream_lacks_cost_no_report(encoding: str, tmp_path: Path) -> None:
+    # Given a trace whose times are microseconds, and a name with letters of several alphabets,
+    trace = t0().write(tmp_path / "é-中-rank0.json")
+    page, kept = tmp_path / "page.html", tmp_path / "report.json"
+
+    # When the streams can hold few characters or hardly any,
+    ended = told(encoding, "analyze", trace, "-o", page, "--json", kept)
+
+    # Then all is written, and what is printed reads alike.
+    assert (ended.returncode, ended.stderr) == (0, b"")
+    assert page.is_file()
+    assert kept.is_file()
+    text = ended.stdout.decode("latin-1")
+    assert " µs" in text if encoding == "latin-1" else " us" in text
+    assert "é-?-rank0" in text if encoding == "latin-1" else "e-?-rank0" in text
+
+
+@pytest.mark.parametrize(
+    "argv", [["doctor"], ["check", "--no-html", "--max-exposed", "100%"], ["compare", "--no-html"]]
+)
+def test_no_command_stops_at_a_character(argv: list[str], tmp_path: Path) -> None:
+    trace = t0().write(tmp_path / "中.json")
+
+    ended = told("ascii", argv[0], trace, *([trace] if argv[0] == "compare" else []), *argv[1:])
+
+    assert ended.returncode == 0, ended.stderr
+    assert b"internal error" not in ended.stderr
+
+
+def test_an_error_is_readable_in_any_encoding(tmp_path: Path) -> None:
+    ended = told("ascii", "analyze", tmp_path / "µ-é.json")
+
+    assert ended.returncode == 2
+    assert b"u-e.json: no such file" in ended.stderr
+
+
+def test_json_on_standard_output_is_utf8_whatever_the_stream_holds(tmp_path: Path) -> None:
+    trace = t0().write(tmp_path / "中é.json")
+
+    ended = told("latin-1", "analyze", trace, "--no-html", "--json", "-")
+
+    assert ended.returncode == 0
+    assert "中é.json" in json.loads(ended.stdout.decode("utf-8"))["input"]["path"]
+    assert b"?" in ended.stderr
+
+
+def test_who_calls_the_command_in_a_script_keeps_the_streams() -> None:
+    stream = io.TextIOWrapper(io.BytesIO(), encoding="ascii", errors="strict")
+
+    with contextlib.redirect_stdout(stream):
+        code = main(["--help"])
+
+    assert (code, stream.errors) == (0, "strict")
+
+
+@pytest.mark.parametrize(
+    ("argv", "said"),
+    [
+        (["analyze", "x", "--jobs", "0"], "'--jobs' / '-j': must be 1 or more"),
+        (["demo", "--ranks", "17"], "'--ranks': must be 16 or less"),
+        (["run", "--steps", "x", "--", "ls"], "'--steps': is not a whole number"),
+    ],
+)
+def test_a_number_that_does_not_fit_is_refused_in_plain_words(argv: list[str], said: str) -> None:
+    code, out, err = call(*argv)
+
+    assert (code, out) == (2, "")
+    assert err == f"commprof: Invalid value for {said} (commprof --help shows how)\n"

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from torch.nn import functional as f
 
 from commprof.capture.hook import Capture
-from commprof.capture.jobs.launch import announce
+from commprof.capture.jobs.launch import announce, follow_launcher
 from commprof.capture.jobs.transformer import Shape, sequences
 
 LEARNING_RATE = 1e-3
@@ -128,6 +128,7 @@ def plain_step(
 
 def run(build: Callable[[argparse.Namespace], Build], parser: argparse.ArgumentParser) -> None:
     """Train as the command line and the launcher's variables say; ``build`` may read options of its own."""
+    follow_launcher()
     parser.add_argument("--out", type=Path, required=True, help="capture folder")
     parser.add_argument("--rendezvous", type=Path, required=True, help="file for the processes to meet in")
     parser.add_argument("--steps", type=int, default=4, help="steps to record")

@@ -17,6 +17,9 @@ from typing import IO
 from commprof.errors import WorkerDied
 
 _MARK = "commprof-progress"
+_FOLLOWS = "COMMPROF_FOLLOWS"
+"""Set where standard input comes from :func:`launch`, which writes nothing to it: its end is the launcher's end."""
+
 _RANK_PREFIX = re.compile(r"^\[rank\d+\]:\s*")
 _NO_REASON = ("USDT:", "[W")  # the profiler's own marks, native warnings
 
@@ -26,6 +29,19 @@ Progress = Callable[[int, int], None]
 def announce(done: int, total: int) -> None:
     """Tell the launcher how far the loop is; printed by rank 0."""
     print(_MARK, done, total, flush=True)
+
+
+def follow_launcher() -> None:
+    """End this process where the launcher is gone: its peers are as good as gone, and nobody reads what it does."""
+    if os.environ.pop(_FOLLOWS, None):
+        threading.Thread(target=_end_after_launcher, name="commprof-follow", daemon=True).start()
+
+
+def _end_after_launcher() -> None:
+    # Not through sys.stdin: Python could not end while a thread is inside its buffer.
+    while os.read(0, 1):
+        pass
+    os._exit(1)
 
 
 def launch(command: Sequence[str], ranks: int, *, progress: Progress | None = None, timeout_s: float = 300.0) -> None:
@@ -65,8 +81,8 @@ def worker_environment(rank: int, ranks: int, environ: Mapping[str, str] = os.en
 def _start(arguments: Sequence[str], rank: int, ranks: int, log: IO[bytes]) -> subprocess.Popen[str]:
     return subprocess.Popen(
         [sys.executable, *arguments],
-        env=worker_environment(rank, ranks),
-        stdin=subprocess.DEVNULL,
+        env={**worker_environment(rank, ranks), _FOLLOWS: "1"},
+        stdin=subprocess.PIPE,
         stdout=subprocess.PIPE if rank == 0 else subprocess.DEVNULL,
         stderr=log,
         text=True,
@@ -109,5 +125,6 @@ def _end_all(workers: Sequence[subprocess.Popen[str]]) -> None:
             worker.kill()
     for worker in workers:
         worker.wait()
-        if worker.stdout is not None:
-            worker.stdout.close()
+        for stream in (worker.stdin, worker.stdout):
+            if stream is not None:
+                stream.close()
