@@ -5,9 +5,12 @@ from __future__ import annotations
 import fnmatch
 import glob
 import os
+import re
+import stat
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from typing import NoReturn
 
 from commprof.errors import InputRefused
 from commprof.manifest import SLOW_PREFIX, SUFFIX, Manifest, read_manifests
@@ -106,8 +109,19 @@ def _in_path(path: str) -> list[Candidate]:
         return [candidate for match in matches for candidate in _in_path(match)]
     if not os.path.exists(path):
         raise InputRefused(f"{path}: no such file", hint="check the path")
+    if not os.path.isfile(path):
+        _refuse_stream(path)
     manifest = _manifests(os.path.dirname(path) or ".").get(os.path.basename(path))
     return [Candidate(path, os.path.basename(path), True, manifest, os.path.getsize(path))]
+
+
+def _refuse_stream(path: str) -> NoReturn:
+    """Several passes go over an input, some of them in other processes, and each begins at its start."""
+    mode = os.stat(path).st_mode
+    if stat.S_ISFIFO(mode):
+        raise InputRefused(f"{path}: is a pipe, not a file", hint="write what comes from it to a file and give that")
+    kind = "socket" if stat.S_ISSOCK(mode) else "device"
+    raise InputRefused(f"{path}: is a {kind}, not a file", hint="give a trace file or the folder of a capture")
 
 
 def _in_folder(folder: str) -> list[Candidate]:
@@ -152,6 +166,19 @@ def _manifests(folder: str) -> dict[str, Manifest]:
     return {manifest.trace: manifest for manifest in read_manifests(folder) if manifest.trace}
 
 
+def _refuse_missing(url: str, error: ImportError) -> NoReturn:
+    """fsspec names the packages: ``requires "requests" and "aiohttp"``, ``Please install gcsfs``."""
+    words = str(error)
+    packages = re.findall(r'"([\w.-]+)"', words) or re.findall(r"[Ii]nstall (?:the )?([\w.-]+)", words)
+    if not packages:
+        raise InputRefused(f"{url}: {words}", hint="install the package that it names") from None
+    scheme = url.partition("://")[0]
+    needed = " and ".join(packages)
+    are = "are" if len(packages) > 1 else "is"
+    hint = f"pip install {' '.join(packages)}"
+    raise InputRefused(f"{url}: {scheme}:// needs {needed}, which {are} not installed", hint=hint) from None
+
+
 def _in_url(url: str) -> list[Candidate]:
     import fsspec
 
@@ -171,6 +198,6 @@ def _in_url(url: str) -> list[Candidate]:
     except FileNotFoundError:
         raise InputRefused(f"{url}: no such file", hint="check the URL") from None
     except ImportError as error:
-        raise InputRefused(f"{url}: {error}", hint="install the package that it names") from None
+        _refuse_missing(url, error)
     except (OSError, ValueError) as error:
         raise InputRefused(f"{url}: {' '.join(str(error).split())}", hint="check the URL") from None

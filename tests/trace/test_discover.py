@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 import tarfile
 from pathlib import Path
 
@@ -101,3 +102,53 @@ def test_an_archive_beside_traces_is_listed(tmp_path: Path) -> None:
 
     assert run.code == 0
     assert run.report["input"]["ignored"] == [{"path": "all.tar.gz", "reason": "a tar archive"}]
+
+
+@pytest.mark.parametrize("verb", [["analyze"], ["doctor"], ["check", "--max-exposed", "5%"]])
+def test_a_pipe_is_one_line_that_says_so(verb: list[str], tmp_path: Path) -> None:
+    # Nobody writes to it: whoever opened it would wait for ever.
+    os.mkfifo(tmp_path / "rank0.json")
+
+    code, out, err = call(*verb, tmp_path / "rank0.json")
+
+    assert (code, out) == (2, "")
+    (line,) = err.splitlines()
+    assert line.endswith("rank0.json: is a pipe, not a file (write what comes from it to a file and give that)")
+
+
+def test_a_pipe_in_a_folder_is_passed_over(tmp_path: Path) -> None:
+    t0().write(tmp_path / "rank0.json")
+    os.mkfifo(tmp_path / "rank1.json")
+
+    found = find_candidates([str(tmp_path)])
+
+    assert [candidate.display for candidate in found] == ["rank0.json"]
+
+
+def test_a_device_is_no_file() -> None:
+    with pytest.raises(InputRefused, match="is a device, not a file"):
+        find_candidates([os.devnull])
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ('XFileSystem requires "requests" and "aiohttp" to be installed', "(pip install requests aiohttp)"),
+        ("Please install gcsfs to access Google Storage", "(pip install gcsfs)"),
+        ("Install the requests package to use the github FS", "(pip install requests)"),
+        ("something is missing", "something is missing (install the package that it names)"),
+    ],
+)
+def test_a_url_whose_package_is_missing_says_what_to_install(
+    words: str, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def missing(url: str) -> None:
+        raise ImportError(words)
+
+    monkeypatch.setattr("fsspec.url_to_fs", missing)
+
+    with pytest.raises(InputRefused) as refused:
+        find_candidates(["http://localhost/rank0.json"])
+
+    assert str(refused.value).startswith("http://localhost/rank0.json: ")
+    assert str(refused.value).endswith(said)
