@@ -244,7 +244,10 @@ def _notes(analysis: Analysis, found: Matching, lanes: Lanes, pairs: Pairs) -> N
     if lost:
         listed, total = ", ".join(f"{count:,} {reason}" for reason, count in lost.items()), sum(lost.values())
         analysis.notes.append(
-            Note("unmatched", f"{total:,} calls are not matched over ranks ({listed}); they count nowhere.")
+            Note(
+                "unmatched",
+                f"{total:,} calls are not matched over ranks ({listed}); nothing is said about waiting in them.",
+            )
         )
     if len(pairs.untrusted):
         groups = sorted({str(analysis.groups[lanes.group[lane]].name) for lane in pairs.untrusted.tolist()})

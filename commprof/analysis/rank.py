@@ -91,6 +91,12 @@ def _on_device(rank: RankTrace, patterns: Sequence[re.Pattern[str]]) -> _Sorted:
 
 def _on_cpu(rank: RankTrace) -> _Sorted:
     work = cpu_work(rank)
+    if work is None and rank.file.truncated:
+        raise CannotAnswer(
+            f"{rank.file.path}: the file is cut after {rank.file.events:,} events, and there is no GPU kernel among "
+            "them",
+            hint="copy the whole file again, or capture again and wait for the export before the job ends",
+        )
     if work is None:
         raise CannotAnswer(
             f"{rank.file.path}: no GPU kernels in this trace",

@@ -228,6 +228,9 @@ def test_two_equally_good_shifts_are_ambiguous(tmp_path: Path) -> None:
 
     assert found.report["matching"]["matched"] == 0
     assert found.report["matching"]["unmatched_by_reason"]["ambiguous"] > 0
+    # They count as communication, exposed or hidden, like any other.
+    note = next(note["message"] for note in found.report["notes"] if note["code"] == "unmatched")
+    assert note.endswith("; nothing is said about waiting in them.")
 
 
 def test_captures_that_begin_and_end_a_call_apart_are_realigned_by_their_ends(tmp_path: Path) -> None:

@@ -239,6 +239,7 @@ REFUSALS: dict[str, tuple[bytes, int, str]] = {
     "zip without member": (b"PK\x05\x06" + bytes(18), 2, ""),
     "zstd header only": (b"\x28\xb5\x2f\xfd", 2, ""),
     "operators only": (cpu_only().encode(), 3, "no GPU kernels in this trace"),
+    "operators only, cut": (cpu_only().encode()[:-4], 3, "the file is cut after"),
     "no communication on 8 ranks": (silent().encode(), 3, "no communication"),
     "two values": (b'{"traceEvents": [', 2, ""),
 }

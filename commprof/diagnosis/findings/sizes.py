@@ -125,7 +125,7 @@ def tiny_messages(ground: Ground) -> Iterator[Case]:
     latency = np.where(rows, _latency(ground), 0.0)
     saved = (ground.exposed.rest * latency).astype(np.int64)
     yield from _small(ground, rows, calls, (latency, saved, max(0.0, 1 - needed / count)), "tiny-messages",
-        f"Many tiny messages ({count:.0f}): latency decides, not bandwidth",
+        ground.worded(f"Many tiny messages ({count:.0f} per step): latency decides, not bandwidth"),
         (
             "Join them: bucket small tensors into one call (flatten, all_reduce_coalesced, larger DDP or FSDP units), "
             "or send "

@@ -44,6 +44,7 @@ def test_launches_count_at_what_they_cost_on_the_fastest_cpu(usual: int, back: i
 
     # Of 16 reductions of 16 KB one would do: 15 launches need not be, at 30 of 100 us if another CPU is that fast:
     # 15 x 90 x usual/100.
+    assert judged.by_id["tiny-messages"]["title"].startswith(f"Many tiny messages ({COUNT} per step): ")
     evidence = judged.evidence("tiny-messages")
     assert evidence["idle while the CPU launches them"] == pytest.approx(1_000 * back, rel=0.02)
     assert judged.by_id["tiny-messages"]["recoverable_ns"] <= 1_000 * COUNT * usual
