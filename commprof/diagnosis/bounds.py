@@ -1,21 +1,18 @@
 """What the step would take at least if something were gone (``spec``: section 11); each one is a bound.
 
-All start at the mean step of all ranks, as the rest of the report. What is taken off is measured where it shows in
-full, on the rank that loses most in each step, or on the critical path of the run.
+All start at the step of the rank that loses the most, on which findings are measured too (the mean of these steps,
+where it is another rank in each): what is taken off shows there in full, or on the critical path of the run.
 """
 
 from __future__ import annotations
 
 from commprof.diagnosis.ground import Ground
 from commprof.diagnosis.model import Bounds, Finding
-from commprof.diagnosis.totals import totals_of
 
 
 def bounds(ground: Ground, findings: list[Finding]) -> Bounds:
     """All communication hidden, no rank waiting, the first finding gone; no finding promises more than its bound."""
-    totals = totals_of(ground.analysis)
-    assert totals is not None  # there are reference steps
-    step = (2 * totals.duration + totals.count) // (2 * totals.count)
+    step = (2 * ground.duration + len(ground.steps)) // (2 * len(ground.steps))
     first = next((f.recoverable_ns for f in findings if f.severity != "info" and f.recoverable_ns is not None), None)
     return Bounds(
         step_ns=step,

@@ -8,13 +8,14 @@ from commprof.analysis.model import Analysis
 from commprof.diagnosis.accounting import Ledger, account, judge, ranked
 from commprof.diagnosis.bounds import bounds
 from commprof.diagnosis.findings import cases
+from commprof.diagnosis.gain import gain_of
 from commprof.diagnosis.ground import lay_ground
 from commprof.diagnosis.model import Diagnosis, Evidence, Finding, Threshold, Verdict
 from commprof.diagnosis.sentences import too_large
 from commprof.diagnosis.thresholds import DEFAULTS, Thresholds
 from commprof.diagnosis.totals import totals_of
 from commprof.diagnosis.verdict import verdict_of
-from commprof.diagnosis.waiting import Lost, lost_time
+from commprof.diagnosis.waiting import lost_time
 
 
 def diagnose(analysis: Analysis, thresholds: Thresholds = DEFAULTS) -> Diagnosis:
@@ -25,15 +26,16 @@ def diagnose(analysis: Analysis, thresholds: Thresholds = DEFAULTS) -> Diagnosis
         return Diagnosis(verdict_of(analysis, lost, (), thresholds))
     ledger = Ledger(ground)
     found = ranked(judge(ground, cases(ground), ledger))
-    verdict = verdict_of(analysis, lost, [finding for finding, _ in found], thresholds)
+    limits = bounds(ground, [finding for finding, _ in found])
+    verdict = verdict_of(analysis, lost, [finding for finding, _ in found], thresholds, gain_of(ground, limits))
     findings = tuple(finding for finding, _ in found) + tuple(_acquittal(analysis, verdict, thresholds))
     return Diagnosis(
         verdict=verdict,
         findings=findings,
         accounting=account(ground, found, ledger),
-        bounds=bounds(ground, list(findings)),
+        bounds=limits,
         waiting_ns=lost.waiting,
-        notes=_notes(analysis, lost),
+        notes=_notes(analysis),
     )
 
 
@@ -60,8 +62,8 @@ def _acquittal(analysis: Analysis, verdict: Verdict, limits: Thresholds) -> Iter
     )
 
 
-def _notes(analysis: Analysis, lost: Lost) -> tuple[tuple[str, str], ...]:
+def _notes(analysis: Analysis) -> tuple[tuple[str, str], ...]:
     """What a reader must know about the judgement, as codes and messages of the report's notes."""
     totals = totals_of(analysis)
-    limit = None if totals is None else too_large(analysis, totals, lost)
+    limit = None if totals is None else too_large(analysis, totals)
     return () if limit is None else (("cannot-be-hidden", limit),)

@@ -102,7 +102,7 @@ class Accounting:
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """Step time, and what it would be at least: each a lower bound, ``None`` where it cannot be stated."""
+    """Step of the rank that loses the most, and what it would be at least: lower bounds, ``None`` where not known."""
 
     step_ns: int
     all_hidden_ns: int | None

@@ -12,7 +12,7 @@ from commprof.analysis.model import Analysis
 from commprof.analysis.steps import units
 from commprof.analysis.stragglers import Straggler
 from commprof.diagnosis.thresholds import DEFAULTS
-from commprof.diagnosis.totals import Totals
+from commprof.diagnosis.totals import Totals, transfer_of
 from commprof.diagnosis.waiting import Lost
 from commprof.trace.operations import OPERATIONS
 from commprof.units import format_ns, format_share
@@ -27,6 +27,9 @@ def step_word(analysis: Analysis) -> str:
     """``step`` where the trace marks steps, ``window`` where it does not."""
     return "window" if all(rank.devices[0].windows == "none" for rank in analysis.ranks) else "step"
 
+
+_MOST_NAMES = 3
+"""So many late ranks are named each."""
 
 _WHY_LATE = {
     "host": "its CPU launches late", "input": "it waits for its input", "copy": "its copies take longer",
@@ -75,8 +78,7 @@ def _blamed(analysis: Analysis, totals: Totals, lost: Lost, bottleneck: str) -> 
     of, mean = f"of {base_of(analysis)}", mean_of(analysis)
     exposed = format_share(totals.share(totals.exposed_comm))
     if bottleneck == "straggler":
-        late, who = format_share(totals.share(lost.late)), _late(analysis)
-        return f"Late ranks are the bottleneck: waiting for {who} costs {late} {of}{mean}."
+        return f"Late ranks are the bottleneck: {_cost_of_late(analysis, totals, lost)}."
     if bottleneck == "pipeline":
         bubble = format_share(totals.share(lost.bubble))
         return f"The pipeline is the bottleneck: its bubble takes {bubble} {of}{mean}."
@@ -91,47 +93,68 @@ def _blamed(analysis: Analysis, totals: Totals, lost: Lost, bottleneck: str) -> 
     return f"Communication is the bottleneck: {exposed} {of} is communication that nothing hides{waiting}."
 
 
+def _cost_of_late(analysis: Analysis, totals: Totals, lost: Lost) -> str:
+    """What late ranks cost, under the names that the report has for its parts: all of it need not be waiting."""
+    of, mean, who = f"of {base_of(analysis)}", mean_of(analysis), _late(analysis)
+    late, waited = (format_share(totals.share(ns)) for ns in (lost.late, lost.late_waiting))
+    if late == waited:
+        return f"waiting for {who} costs {late} {of}{mean}"
+    parts = "waiting for a peer, and transfers" if lost.late_waiting else "transfers"
+    return f"lateness of {who} costs {late} {of}{mean} ({parts} that came later for it)"
+
+
 def _late(analysis: Analysis) -> str:
     """Who is late, in words, and why."""
     named: Sequence[Straggler] = [row for row in analysis.stragglers if row.cause != "more-work"]
     if not named or named[0].kind == "rotating":
         return "a different rank in every step"
-    first = named[0]
-    more = f" and {len(named) - 1} more" if len(named) > 1 else ""
-    why = f" ({_WHY_LATE[first.cause]})" if first.cause in _WHY_LATE and not more else ""
-    if first.rank is not None:
-        return f"rank {first.rank}{more}{why}"
-    if first.host is not None and first.role is None:
-        return f"host {first.host}{more}{why}"
-    return f"ranks {ranks_text(first.members)}{more}{why.replace('its ', 'their ').replace('it waits', 'they wait')}"
+    if len(named) == 1:
+        return _name(named[0]) + _why(named[0])
+    if len(named) > _MOST_NAMES:
+        return f"{_name(named[0])} and {len(named) - 1} more"
+    if all(row.rank is not None for row in named):
+        return f"ranks {_listed([str(row.rank) for row in named])}"
+    return _listed([_name(row) for row in named])
 
 
-def gain_of(analysis: Analysis, totals: Totals) -> str:
-    """What would come back if all communication were hidden: a bound."""
-    word = step_word(analysis)
-    per = totals.duration // totals.count
-    gain = totals.blocking // totals.count
-    of = "of step time" if word == "step" else "of window"
-    each = "per step " if word == "step" else ""
-    sentence = (
-        f"At most {format_ns(gain)} {each}({format_share(totals.share(totals.blocking))} {of}{mean_of(analysis)}) "
-        f"would come back if all communication were hidden: {format_ns(per)} would become {format_ns(per - gain)}."
-    )
-    if totals.blocking < totals.exposed_comm:
-        sentence += " Exposed communication during which the host had launched nothing else is not counted."
-    return sentence
+def _name(row: Straggler) -> str:
+    if row.rank is not None:
+        return f"rank {row.rank}"
+    if row.host is not None and row.role is None:
+        return f"host {row.host}"
+    return f"ranks {ranks_text(row.members)}"
 
 
-def too_large(analysis: Analysis, totals: Totals, lost: Lost) -> str | None:
-    """That communication takes longer than all compute, so that some of it stays exposed whatever is done."""
-    transfer = totals.comm - (lost.waiting or 0)
-    if not totals.compute or transfer <= totals.compute:
+def _why(row: Straggler) -> str:
+    if row.cause not in _WHY_LATE:
+        return ""
+    why = f" ({_WHY_LATE[row.cause]})"
+    several = row.rank is None and (row.host is None or row.role is not None)
+    return why.replace("its ", "their ").replace("it waits", "they wait") if several else why
+
+
+def _listed(words: Sequence[str]) -> str:
+    """``7, 1 and 5``."""
+    return f"{', '.join(words[:-1])} and {words[-1]}"
+
+
+def too_large(analysis: Analysis, totals: Totals) -> str | None:
+    """That transferring takes longer than all compute, so that some of it stays exposed whatever is done.
+
+    Waiting is no matter of size: nothing is said where it is not known, but of one rank alone, under that condition.
+    """
+    known, alone = transfer_of(analysis), len(analysis.ranks) == 1
+    transfer = totals.comm if known is None and alone else known
+    if transfer is None or not totals.compute or transfer <= totals.compute:
         return None
     each = " per step" if step_word(analysis) == "step" else ""
+    less, unless = " without waiting", ""
+    if known is None:
+        less, unless = "", "unless much of that is waiting for other ranks, "
     return (
-        f"Communication takes {format_ns(transfer // totals.count)}{each}, all compute beside it "
-        f"{format_ns(totals.compute // totals.count)}: it cannot be hidden at this size. At most "
-        f"{format_share(totals.compute / transfer)} of communication time could be hidden."
+        f"Communication{less} takes {format_ns(transfer // totals.count)}{each}, all compute beside it "
+        f"{format_ns(totals.compute // totals.count)}: {unless}it cannot be hidden at this size. At most "
+        f"{format_share(totals.compute / transfer)} of communication time{less} could be hidden."
     )
 
 
@@ -161,7 +184,9 @@ def where_of(analysis: Analysis) -> str | None:
     if not total:
         return None
     key, most = min(exposed.items(), key=lambda item: (-item[1], item[0]))
-    number = f"{count[key]:,} {'call' if count[key] == 1 else 'calls'}"
+    number = f"{count[key]:,} exposed {'call' if count[key] == 1 else 'calls'}"
+    if step_word(analysis) == "step":
+        number += " in whole steps"
     part = "All" if most == total else f"{format_share(most / total)} of"
     return (
         f"{part} exposed communication sits in {key[0].replace('_', '-')} "

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from commprof.analysis.model import Analysis
+import numpy as np
+
+from commprof.analysis.model import Analysis, RankAnalysis, Split
 from commprof.analysis.steps import Unit, units
+from commprof.analysis.waiting import CallWaits
+from commprof.intervals import union
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,3 +53,28 @@ def totals_of(analysis: Analysis) -> Totals | None:
         len(chosen), total("duration"), total("compute"), total("exposed_comm"), blocking, total("exposed_host"),
         total("exposed_copy"), total("idle"), total("comm"), total("overlap"), total("fused"),
     )  # fmt: skip
+
+
+def transfer_of(analysis: Analysis) -> int | None:
+    """Communication without waiting, summed over the steps that means are taken over: at least so much is transferred.
+
+    Calls whose waiting is not known count as if they were nothing else, of the others what comes after their wait.
+    ``None`` where no waiting is known.
+    """
+    if not any(((waits.wait >= 0) & ~waits.bound).any() for waits in analysis.waiting):
+        return None
+    return sum(
+        _transferred(rank, waits, device.device, split)
+        for rank, waits in zip(analysis.ranks, analysis.waiting, strict=True)
+        for device in rank.devices
+        for unit in units(device, rank.optimizer_marks)
+        for split in unit.splits
+    )
+
+
+def _transferred(rank: RankAnalysis, waits: CallWaits, device: int, window: Split) -> int:
+    calls = rank.calls
+    mine = (calls.device == device) & ~calls.fused & (waits.wait >= 0) & ~waits.bound
+    start, end = calls.start[mine] + waits.wait[mine], calls.end[mine]
+    found = union(np.maximum(start, window.start), np.minimum(end, window.end))
+    return min(window.comm, found.total())

@@ -10,7 +10,7 @@ import numpy as np
 from commprof.analysis.model import Analysis
 from commprof.analysis.steps import units
 from commprof.diagnosis.model import Finding, Verdict
-from commprof.diagnosis.sentences import base_of, gain_of, summary_of, where_of
+from commprof.diagnosis.sentences import base_of, summary_of, where_of
 from commprof.diagnosis.story import beside
 from commprof.diagnosis.thresholds import DEFAULTS, Thresholds
 from commprof.diagnosis.totals import Totals, totals_of
@@ -26,11 +26,16 @@ _PROFILER = " Profiled steps took longer than unprofiled ones: the profiler itse
 
 
 def verdict_of(
-    analysis: Analysis, lost: Lost, findings: Sequence[Finding] = (), thresholds: Thresholds = DEFAULTS
+    analysis: Analysis,
+    lost: Lost,
+    findings: Sequence[Finding] = (),
+    thresholds: Thresholds = DEFAULTS,
+    gain: str | None = None,
 ) -> Verdict:
     """The verdict on an analysis; ``lost`` says what of its exposed time is waiting, bubble and so on.
 
     ``findings``, the largest first, decide nothing: where the first of them is about something else, that is said.
+    ``gain`` is the sentence on what hiding all communication would bring.
     """
     totals = totals_of(analysis)
     if totals is None or not totals.duration:
@@ -48,7 +53,7 @@ def verdict_of(
         blind or said + other + doubt,
         totals.share(totals.exposed_comm),
         recoverable,
-        gain_of(analysis, totals) if communicates and totals.blocking else None,
+        gain if communicates else None,
         where_of(analysis) if communicates else None,
         "low" if doubt or blind else "measured",
     )

@@ -25,10 +25,10 @@ class Lost:
     """Nanoseconds over all ranks and the steps that means are taken over.
 
     ``waiting`` is exposed waiting (``None``: not known of any call), ``late`` what named late ranks whose lateness is
-    a fault cost the others: the part of it for them, and transfers that they displaced. ``uneven`` is waiting for ranks
-    with more work or in unequal all-to-alls, ``bubble`` idle time and waiting for messages inside pipelines, ``input``
-    idle time in which the loop waits for its data. ``artefact`` is exposed time, without its host-bound part, of calls
-    that only the start of the recording or of a communicator made long.
+    a fault cost the others: the part of it for them (``late_waiting``), and transfers that they displaced. ``uneven``
+    is waiting for ranks with more work or in unequal all-to-alls, ``bubble`` idle time and waiting for messages inside
+    pipelines, ``input`` idle time in which the loop waits for its data. ``artefact`` is exposed time, without its
+    host-bound part, of calls that only the start of the recording or of a communicator made long.
     """
 
     waiting: int | None = None
@@ -37,6 +37,7 @@ class Lost:
     bubble: int = 0
     input: int = 0
     artefact: int = 0
+    late_waiting: int = 0
 
 
 def lost_time(analysis: Analysis) -> Lost:
@@ -72,10 +73,11 @@ def lost_time(analysis: Analysis) -> Lost:
         sums["uneven"] += int(ns[other].sum())
         sums["bubble"] += int(ns[piped & ~fault & ~other].sum())
     waiting = sums["waiting"] if known else None
+    late_waiting = sums["late"]
     if root is not None and faults:
         sums["late"] = max(sums["late"], _charged(analysis, root, faults))
     bubble = sums["bubble"] + idle["bubble"]
-    return Lost(waiting, sums["late"], sums["uneven"], bubble, idle["input"], sums["artefact"])
+    return Lost(waiting, sums["late"], sums["uneven"], bubble, idle["input"], sums["artefact"], late_waiting)
 
 
 def _artefact(rank: RankAnalysis, chosen: set[int]) -> int:

@@ -118,7 +118,9 @@ MEASURED = (
         "bounds",
         "Bounds",
         "How short a step could at best become: without the first finding, if no rank waited for another, or if all "
-        "communication were hidden. Each starts at the mean step of all ranks. A real change reaches less.",
+        "communication were hidden. Each starts at the step of the rank that loses the most, on which findings are "
+        "measured too, and takes off what shows there: of hidden communication no more than is on the "
+        "critical path of the run. A real change reaches less.",
     ),
     Term(
         "tail",
@@ -192,12 +194,14 @@ MEASURED = (
     Term(
         "late-shares",
         "Shares of a late rank",
-        "Four numbers speak of lateness, each with its own whole. The verdict: what late ranks that are named cost all "
-        "ranks together, over the step time of all, the late one included, which waits for nobody. The charge of a "
+        "Four numbers speak of lateness, each with its own whole. The verdict: what the lateness of named ranks costs "
+        "all ranks together, over the step time of all, the late one included, which waits for nobody. It is exposed "
+        "waiting for a peer, and transfers that came later because waiting behind compute held them up: so it may be "
+        "more than all exposed waiting for a peer. The charge of a "
         "late rank: what the others lose to it, over the others alone, so with two ranks it is about twice that of "
         "the verdict. The finding: what shows on the rank that loses the most, over its step. And the limit "
-        "max-straggler-wait holds all exposed waiting for other ranks, whether anybody is named or not, over the step "
-        "time of all ranks.",
+        "max-straggler-wait holds all exposed waiting for a peer, whether anybody is named as late or not, and no "
+        "transfers, over the step time of all ranks.",
     ),
     Term(
         "wait-chain",

@@ -21,7 +21,7 @@ NAMED = {
 }
 """The limits with an option of their own: which number, and on which side of the limit it may be."""
 
-_WHAT = {"overall.wait_share": ": all exposed waiting for other ranks, mean over ranks"}
+_WHAT = {"overall.wait_share": ": all exposed waiting for a peer, named as late or not, mean over ranks"}
 """What a number is where its name alone could be taken for another one of the report."""
 
 _OPERATORS: dict[str, Callable[[float, float], bool]] = {

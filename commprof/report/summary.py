@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from commprof.report.causes import role_name
-from commprof.report.charts.accounting import brief
+from commprof.report.charts.accounting import brief, costs_time
 from commprof.report.charts.exposure import exposure
 from commprof.report.charts.findings import CONFIDENCE
 from commprof.report.charts.idle import idle
@@ -108,11 +108,7 @@ def top_findings(report: Json, most: int = MOST_FINDINGS) -> list[Advice]:
     """The findings that cost the most, the largest first; without those that cost nothing."""
     # The heading says whose step it is.
     base = of_what(report) if losing(report) is None else f"its {of_what(report).removesuffix(' time')}"
-    rows = [
-        (number, row)
-        for number, row in enumerate(report["findings"] or [], 1)
-        if row["severity"] != "info" and (row["recoverable_ns"] or row["charged_ns"])
-    ]
+    rows = [(number, row) for number, row in enumerate(report["findings"] or [], 1) if costs_time(row)]
     return [
         Advice(
             number,
@@ -156,6 +152,8 @@ def volume(report: Json) -> str | None:
     found = strategy(report)
     if not found or not found["parts"]:
         return None
+    if found["measured"] == "n/a":
+        return clean(found["name"], 60)
     by_formula = "" if found["expected"] == "n/a" else f", {found['expected']} by formula"
     return f"{found['name']}, each rank sends {found['measured']} {per_what(report)}{by_formula}"
 

@@ -17,6 +17,7 @@ from commprof.report.charts import (
     exposure,
     findings,
     groups,
+    hero,
     idle,
     pipeline,
     quality,
@@ -84,6 +85,26 @@ def test_the_first_screen_names_three_findings_with_time_and_advice(report: Json
     assert rows[0]["advice"].startswith("Make the last bucket smaller")
 
 
+def test_the_first_screen_says_what_the_bar_says_and_what_of_it_could_come_back(view: Json) -> None:
+    first = view["report"]["findings"][0]
+    first["recoverable_ns"] = 1_900_000
+
+    shown = hero.hero(view)
+
+    # 3.90 ms are charged, in the bar and in the line.
+    assert next(s["time"] for s in shown["bar"]["segments"] if s["number"] == 1) == "3.90 ms"
+    assert [(row["charged"], row["time"]) for row in shown["top"][:2]] == [("3.90 ms", "1.90 ms"), (None, "720 µs")]
+
+
+def test_what_gives_nothing_back_is_not_on_the_first_screen(report: Json) -> None:
+    report["findings"].insert(1, sample_parts.finding("bucket-too-large", "One bucket", "low", 0, 40_000))
+
+    rows = accounting.top(report, STEP)
+
+    assert [row["id"] for row in rows] == ["ddp-tail-bucket", "straggler", "host-bound"]
+    assert [row.id for row in summary.top_findings(report)] == [row["id"] for row in rows]
+
+
 def test_long_advice_is_cut_at_a_clause_on_the_first_screen() -> None:
     clause = "lower the size of buckets, " * 6
     text = accounting.brief(f"{clause}more messages; overlap with the optimizer (memory); and so on")
@@ -101,10 +122,14 @@ def test_bounds_say_what_a_step_could_become(report: Json) -> None:
     assert found is not None
     assert [(row["time"], row["gain"]) for row in found["rows"]] == [
         ("22.0 ms", None),
-        ("18.1 ms", "17.7 % of step time"),
-        ("21.3 ms", "3.3 % of step time"),
-        ("17.1 ms", "22.4 % of step time"),
+        ("18.1 ms", "17.7 % of step time on rank 0"),
+        ("21.3 ms", "3.3 % of step time on rank 0"),
+        ("17.1 ms", "22.4 % of step time on rank 0"),
     ]
+    assert found["rows"][0]["name"] == "today, rank 0, which loses the most"
+    # 10 µs of 22 ms would read as 0.0 %.
+    report["bounds"]["all_hidden_ns"] = 21_990_000
+    assert accounting.bounds(report, STEP)["rows"][-1]["gain"] is None
     report["bounds"] = {"step_ns": 5, "all_hidden_ns": None, "no_waiting_ns": None, "without_top_finding_ns": None}
     assert accounting.bounds(report, STEP) is None
 

@@ -12,7 +12,7 @@ from commprof.report.summary import findings_title
 def report(ranks: int, findings: list[tuple[str, int]], unexplained: int) -> dict[str, Any]:
     return {
         "ranks": [{"windows": "launch", "rank": rank} for rank in range(ranks)],
-        "findings": [{"severity": severity, "charged_ns": ns} for severity, ns in findings],
+        "findings": [{"severity": severity, "charged_ns": ns, "recoverable_ns": ns} for severity, ns in findings],
         "accounting": {
             "ranks": [1],
             "steps": 2,
@@ -41,6 +41,15 @@ def test_what_is_not_shown_is_counted() -> None:
         "and 1 more in the report, 1 small or uncertain finding, 252 ms that no finding explains"
     )
     assert left_out(report(2, [("high", 9)], 0), 1, "below") is None
+
+
+def test_a_finding_that_gives_nothing_back_is_a_small_one() -> None:
+    found = report(2, [("high", 9), ("low", 5)], 0)
+    found["findings"][1]["recoverable_ns"] = 0
+
+    text = left_out(found, 1, "below")
+
+    assert text == "and 1 small or uncertain finding"
 
 
 def test_what_rounding_leaves_is_no_time_to_look_for() -> None:

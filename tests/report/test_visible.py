@@ -106,6 +106,8 @@ def test_strategy_and_bubble_fit_a_line_each(report: Json) -> None:
     assert summary.volume(report) == "DDP, each rank sends 131 MB per step, 131 MB by formula"
     assert summary.bubble(report) == ("0.290 to 0.320 of the pipeline's time, ideal 0.273; 4 stages, 8 micro-batches")
     assert summary.volume({**report, "strategy": None}) is None
+    report["strategy"]["measured_bytes_per_step"] = None
+    assert summary.volume(report) == "DDP"
     assert summary.bubble({**report, "pipeline": None}) is None
 
 

@@ -109,7 +109,7 @@ def test_the_limit_on_waiting_says_that_it_counts_all_of_it(value: float, ok: bo
     line = check_line({**row, "value": value}, STEP)
 
     assert line.startswith(f"max-straggler-wait: {100 * value:.1f} % of step time ")
-    assert line.endswith(": all exposed waiting for other ranks, mean over ranks")
+    assert line.endswith(": all exposed waiting for a peer, named as late or not, mean over ranks")
 
 
 def test_who_is_late_without_harm_is_named_once_on_the_terminal(view: Json) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from commprof.report.charts.wording import Json, base_of_findings, clean, share_of, share_shown
+from commprof.report.charts.wording import Json, base_of_findings, clean, losing, share_of, share_shown
 from commprof.units import format_ns
 
 _KINDS = ("compute", "exposed", "copy", "idle")
@@ -71,18 +71,29 @@ def top(report: Json, base: str) -> list[Json]:
     """The three findings that cost the most time, with what to change."""
     rows = [
         (number, row) for number, row in enumerate(report["findings"] or [], 1)
-        if row["severity"] != "info" and (row["recoverable_ns"] or row["charged_ns"])
+        if costs_time(row)
     ]  # fmt: skip
     return [_top(number, row, base_of_findings(report, base)) for number, row in rows[:MOST_TOP]]
 
 
+def costs_time(row: Json) -> bool:
+    """Whether a finding belongs on the first screen: remarks and those from which nothing would come back do not."""
+    return bool(row["severity"] != "info" and _stated(row))
+
+
+def _stated(row: Json) -> int:
+    """The time that a headline states: what could come back where that is known, else the charge."""
+    return int((row["charged_ns"] if row["recoverable_ns"] is None else row["recoverable_ns"]) or 0)
+
+
 def _top(number: int, row: Json, base: str) -> Json:
-    ns = row["recoverable_ns"] if row["recoverable_ns"] is not None else row["charged_ns"]
+    time, charged = format_ns(_stated(row)), format_ns(row["charged_ns"])
     return {
         "number": number,
         "id": clean(row["id"], 40),
         "title": clean(row["title"], 240),
-        "time": format_ns(ns),
+        "time": time,
+        "charged": None if charged == time else charged,
         "what": "could come back" if row["recoverable_ns"] is not None else "lost",
         "share": share_of(share_shown(row), base),
         "advice": brief(row["advice"][0]) if row["advice"] else None,
@@ -93,8 +104,8 @@ def _top(number: int, row: Json, base: str) -> Json:
 def left_out(report: Json, shown: int, where: str) -> str | None:
     """What the findings shown leave out: how many more there are, and the time that none of them explains."""
     rows = report["findings"] or []
-    larger = sum(row["severity"] != "info" for row in rows) - shown
-    small = sum(row["severity"] == "info" and bool(row["charged_ns"]) for row in rows)
+    larger = sum(costs_time(row) for row in rows) - shown
+    small = sum(not costs_time(row) and bool(row["charged_ns"]) for row in rows)
     parts = []
     if larger > 0:
         parts.append(f"{larger} more {where}")
@@ -128,7 +139,8 @@ def bounds(report: Json, base: str) -> Json | None:
     if not found or not found.get("step_ns"):
         return None
     step = found["step_ns"]
-    rows = [{"name": "today, mean over ranks", "ns": step}]
+    who = losing(report)
+    rows = [{"name": "today" if who is None else f"today, {who.rpartition(': ')[0]}", "ns": step}]
     for key, name in (
         ("without_top_finding_ns", "without the first finding"),
         ("no_waiting_ns", "if no rank waited for another"),
@@ -138,12 +150,15 @@ def bounds(report: Json, base: str) -> Json | None:
             rows.append({"name": name, "ns": found[key]})
     if len(rows) == 1:
         return None
+    own = base_of_findings(report, base)
     return {
         "rows": [
             {
                 "name": row["name"],
                 "time": format_ns(row["ns"]),
-                "gain": share_of((step - row["ns"]) / step, base) if row["ns"] != step else None,
+                "gain": share_of((step - row["ns"]) / step, own)
+                if (step - row["ns"]) * _WORTH_A_WORD >= step
+                else None,
                 "width": row["ns"] / step * 100,
             }
             for row in rows

@@ -171,7 +171,7 @@ class Accounting(TypedDict):
 
 
 class Bounds(TypedDict):
-    """Step time, and what it could at best become."""
+    """Step of the rank that loses the most, and what it could at best become."""
 
     step_ns: Length
     all_hidden_ns: Length | None

@@ -428,3 +428,48 @@ def test_c145_what_fits_beside_compute_is_not_said_to_be_too_large(judge: Judge)
     judged = judge(trace)
 
     assert "cannot be hidden" not in judged.text
+
+
+def meeting(computes: tuple[int, int], transfer: int) -> list[Trace]:
+    """Two ranks, four steps of 12 ms. Rank 0 enters an all-reduce at once and computes 2 ms beside it, rank 1 computes
+    as much beside it and enters it 4 ms later."""
+    traces = []
+    for rank, compute in enumerate(computes):
+        trace, enters = Trace(rank=rank), 4_000 * rank
+        for number in range(4):
+            at = 12_000 * number
+            trace.step(number, at, at + 12_000)
+            trace.all_reduce(at + enters, at + 4_000 + transfer, launch=at + 1, metadata={"elements": 1_000_000})
+            trace.gemm(at + enters, at + enters + compute, launch=at + 2)
+        traces.append(trace)
+    return traces
+
+
+def test_c145_waiting_is_no_matter_of_size(judge: Judge) -> None:
+    # Communication takes 5.8 and 1.8 ms, 4 of which rank 0 waits, 2 of these behind its compute: 1.8 are transferred.
+    judged = judge(*meeting((2_000, 2_000), 1_800))
+
+    assert not [note for note in judged.report["notes"] if "at this size" in note["message"]]
+
+
+def test_c145_transfers_that_cannot_be_hidden_are_told_without_waiting(judge: Judge) -> None:
+    judged = judge(*meeting((2_000, 2_000), 5_000))
+
+    (note,) = [note["message"] for note in judged.report["notes"] if "at this size" in note["message"]]
+    assert note == (
+        "Communication without waiting takes 5.00 ms per step, all compute beside it 2.00 ms: it cannot be hidden at "
+        "this size. At most 40.0 % of communication time without waiting could be hidden."
+    )
+
+
+def test_c145_of_some_ranks_without_the_others_nothing_is_said(judge: Judge) -> None:
+    # Two ranks that share no group with each other, of four: nobody tells how long either waits.
+    traces = [Trace(rank=rank, world_size=4) for rank in (0, 1)]
+    for rank, trace in enumerate(traces):
+        trace.step(1, 0, 6_000)
+        trace.gemm(0, 2_000)
+        reduce(trace, 500, 5_500, 6_000_000 + rank)
+
+    judged = judge(*traces)
+
+    assert not [note for note in judged.report["notes"] if "at this size" in note["message"]]
