@@ -27,11 +27,6 @@ def signals_held() -> Iterator[None]:
     if not _MASKS:
         yield
         return
-    if os.name == "posix":
-        from multiprocessing import resource_tracker
-
-        # Starting it would let the signals through again.
-        resource_tracker.ensure_running()
     before = signal.pthread_sigmask(signal.SIG_BLOCK, _HELD)
     try:
         yield

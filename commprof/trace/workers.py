@@ -32,6 +32,11 @@ class _Process(SpawnProcess):
     """A process that does not run the user's script again: one without ``if __name__ == "__main__"`` would not end."""
 
     def start(self) -> None:
+        if os.name == "posix":
+            from multiprocessing import resource_tracker
+
+            # What starts it lets signals through that are held back.
+            resource_tracker.ensure_running()
         main = sys.modules["__main__"]
         sys.modules["__main__"] = ModuleType("__main__")
         try:
