@@ -9,6 +9,7 @@ The modules in the order in which data flows through them. A test holds this lis
     catalogue          the ids of the findings
     accounting         each lost instant to at most one finding
     bounds             what the step takes at least without something
+    gain               what hiding all communication would bring, in words
     on_path            what of the critical path a cause takes
     totals             where the time of all ranks went
     waiting            how much of exposed time is waiting

@@ -7,10 +7,10 @@ from commprof.diagnosis.model import Bounds
 from commprof.units import format_ns, format_share
 
 
-def gain_of(ground: Ground, bounds: Bounds) -> str | None:
-    """The sentence on ``all_hidden_ns``; ``None`` where nothing would come back."""
+def gain_of(ground: Ground, bounds: Bounds) -> tuple[str | None, float]:
+    """The sentence on ``all_hidden_ns`` (``None`` where nothing would come back), and the share that would."""
     if bounds.all_hidden_ns is None or bounds.all_hidden_ns >= bounds.step_ns:
-        return None
+        return None, 0.0
     gain = bounds.step_ns - bounds.all_hidden_ns
     step, left = format_ns(bounds.step_ns), format_ns(bounds.all_hidden_ns)
     each, whole = ("per step ", "step time") if ground.word == "step" else ("", "window")
@@ -24,7 +24,7 @@ def gain_of(ground: Ground, bounds: Bounds) -> str | None:
         sentence += " Exposed communication during which the host had launched nothing else is not counted."
     if gain < exposed - host:
         sentence += " What is not on the critical path of the run, such as waiting for late ranks, would not come back."
-    return sentence
+    return sentence, gain / bounds.step_ns
 
 
 def _where(ground: Ground) -> str:

@@ -13,7 +13,8 @@ class Verdict:
     """The answer in one sentence.
 
     ``bottleneck`` is a word of the report contract. ``exposed_comm_share`` and ``recoverable_share`` are of step time
-    (of the window where there are no steps), ``None`` if they cannot be stated. ``gain`` and ``where`` are sentences.
+    (of the window where there are no steps), ``None`` if they cannot be stated; the second is the share that ``gain``
+    states. ``gain`` and ``where`` are sentences.
     """
 
     bottleneck: str

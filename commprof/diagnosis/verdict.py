@@ -30,12 +30,12 @@ def verdict_of(
     lost: Lost,
     findings: Sequence[Finding] = (),
     thresholds: Thresholds = DEFAULTS,
-    gain: str | None = None,
+    gain: tuple[str | None, float] = (None, 0.0),
 ) -> Verdict:
     """The verdict on an analysis; ``lost`` says what of its exposed time is waiting, bubble and so on.
 
     ``findings``, the largest first, decide nothing: where the first of them is about something else, that is said.
-    ``gain`` is the sentence on what hiding all communication would bring.
+    ``gain`` is what hiding all communication would bring, as a sentence and as a share of the step.
     """
     totals = totals_of(analysis)
     if totals is None or not totals.duration:
@@ -45,7 +45,7 @@ def verdict_of(
     communicates = any((~rank.calls.fused).any() for rank in analysis.ranks)
     blind = _blind(analysis, totals, bottleneck, thresholds)
     doubt = _doubt(analysis, totals, lost, bottleneck, thresholds)
-    recoverable = totals.share(totals.blocking) if communicates else 0.0
+    gain_text, recoverable = gain if communicates else (None, 0.0)
     said = summary_of(analysis, totals, lost, bottleneck, communicates)
     other = beside(analysis, findings, bottleneck, thresholds.quiet, base_of(analysis))
     return Verdict(
@@ -53,7 +53,7 @@ def verdict_of(
         blind or said + other + doubt,
         totals.share(totals.exposed_comm),
         recoverable,
-        gain if communicates else None,
+        gain_text,
         where_of(analysis) if communicates else None,
         "low" if doubt or blind else "measured",
     )

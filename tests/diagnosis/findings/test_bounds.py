@@ -67,4 +67,5 @@ def test_all_communication_hidden_is_one_number(late: int, step: int, hidden: in
     assert (bounds["step_ns"], bounds["all_hidden_ns"]) == (step, hidden)
     assert gain.startswith(f"At most {said} would come back if all communication were hidden: ")
     assert f": {step / 1e6:.2f} ms would become {'700 µs' if late == 0 else '1.00 ms'}." in gain
+    assert judged.report["verdict"]["recoverable_share"] == pytest.approx(1 - hidden / step)
     assert ("not on the critical path" in gain) == (late > 0)
