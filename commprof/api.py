@@ -11,7 +11,7 @@ from commprof.diagnosis.model import Diagnosis
 from commprof.errors import InputRefused
 from commprof.report.markdown import render_markdown
 from commprof.report.view import build_view
-from commprof.report.write import json_text, write_bytes
+from commprof.report.write import encodable, json_text, write_bytes
 from commprof.trace.discover import LEADS_NOWHERE, find_candidates
 from commprof.trace.model import Trace
 from commprof.trace.read import read_rank
@@ -62,7 +62,7 @@ def write_report(
     if json is not None:
         write_bytes(json_text(view["report"] if calls else {**view["report"], "collectives": None}), json)
     if markdown is not None:
-        write_bytes(render_markdown(view).encode(), markdown)
+        write_bytes(encodable(render_markdown(view)).encode(), markdown)
     if html is not None:
         from commprof.report.html import write_html
 

@@ -132,7 +132,7 @@ def _write(
     from commprof.cli.output import Output
     from commprof.cli.streams import print_json
     from commprof.report.terminal import print_summary
-    from commprof.report.write import json_text, write_bytes
+    from commprof.report.write import encodable, json_text, write_bytes
 
     # With the JSON on standard output, people read standard error.
     console = Output(stderr=json == "-", highlight=False, soft_wrap=False)
@@ -145,7 +145,7 @@ def _write(
     if markdown is not None:
         from commprof.report.markdown import render_markdown
 
-        write_bytes(render_markdown(view).encode(), markdown)
+        write_bytes(encodable(render_markdown(view)).encode(), markdown)
     if html is not None:
         from commprof.report.html import write_html
 

@@ -25,7 +25,28 @@ _HEAD_BYTES = 16_384
 
 def json_text(report: dict[str, Any]) -> bytes:
     """The machine-readable report as strict JSON with a final newline, the same bytes for the same input."""
-    return msgspec.json.format(msgspec.json.encode(report), indent=1) + b"\n"
+    try:
+        text = msgspec.json.encode(report)
+    except UnicodeEncodeError:
+        text = msgspec.json.encode(_encodable(report))
+    return msgspec.json.format(text, indent=1) + b"\n"
+
+
+def encodable(text: str) -> str:
+    """Text with the name of a file that the locale cannot read: as UTF-8 where it is, else with U+FFFD for a byte."""
+    try:
+        raw = text.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError:
+        raw = text.encode("utf-8", "replace")
+    return raw.decode("utf-8", "replace")
+
+
+def _encodable(value: Any) -> Any:
+    if isinstance(value, str):
+        return encodable(value)
+    if isinstance(value, dict):
+        return {encodable(key): _encodable(item) for key, item in value.items()}
+    return [_encodable(item) for item in value] if isinstance(value, list | tuple) else value
 
 
 def write_bytes(data: bytes, path: str | os.PathLike[str]) -> None:

@@ -159,3 +159,30 @@ def test_a_number_that_does_not_fit_is_refused_in_plain_words(argv: list[str], s
 
     assert (code, out) == (2, "")
     assert err == f"commprof: Invalid value for {said} (commprof --help shows how)\n"
+
+
+def test_a_file_whose_name_is_no_text_is_reported_like_any_other(tmp_path: Path) -> None:
+    # A name in Latin-1, as a disk of another system may hold: Python has no letter for its byte.
+    trace = t0().write(tmp_path / "tr\udce9.json")
+    page, kept, notes = tmp_path / "page.html", tmp_path / "report.json", tmp_path / "notes.md"
+
+    analyzed = told("utf-8", "analyze", trace, "-o", page, "--json", kept, "--markdown", notes)
+    compared = told("utf-8", "compare", trace, trace, "-o", tmp_path / "both.html", "--json", tmp_path / "both.json")
+    examined = told("utf-8", "doctor", trace)
+
+    for ended in (analyzed, compared, examined):
+        assert (ended.returncode, b"internal error" in ended.stderr) == (0, False), ended.stderr
+    assert json.loads(kept.read_text(encoding="utf-8"))["input"]["path"].endswith("tr\ufffd.json")
+    assert notes.is_file()
+    assert page.is_file()
+
+
+def test_a_name_that_only_the_locale_cannot_read_is_in_the_report_as_it_is(tmp_path: Path) -> None:
+    trace, kept = t0().write(tmp_path / "中.json"), tmp_path / "report.json"
+    command = [sys.executable, "-c", "from commprof.cli.app import run; run()", "analyze", str(trace), "--no-html"]
+    plain = {**os.environ, "LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+
+    ended = subprocess.run([*command, "--json", str(kept)], env=plain, capture_output=True, timeout=120, check=False)
+
+    assert ended.returncode == 0, ended.stderr
+    assert json.loads(kept.read_text(encoding="utf-8"))["input"]["path"].endswith("中.json")
