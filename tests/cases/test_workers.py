@@ -33,12 +33,14 @@ def children_of(pid: int) -> list[int]:
 
 
 def test_c026_a_worker_that_dies_ends_the_run_with_one_line(tmp_path: Path) -> None:
-    # Given a file that never answers: a pipe that nobody writes to keeps its worker waiting.
-    folder = write_ranks(tmp_path / "in", 2)
-    silent = tmp_path / "rank2.json"
-    os.mkfifo(silent)
-    command = [sys.executable, "-m", "commprof", "analyze", *map(str, sorted(folder.iterdir())), str(silent)]
-    run = subprocess.Popen([*command, "--jobs", "2", "--no-html"], stderr=subprocess.PIPE, text=True)
+    # Given workers that never get to their files: they sleep where Python starts.
+    folder = write_ranks(tmp_path / "in", 3)
+    (tmp_path / "sitecustomize.py").write_text(
+        f"import sys, time\nif '--multiprocessing-fork' in sys.orig_argv:\n    time.sleep({PATIENCE_S})\n"
+    )
+    command = [sys.executable, "-m", "commprof", "analyze", str(folder), "--jobs", "2", "--no-html"]
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    run = subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True)
     give_up = time.monotonic() + PATIENCE_S
     while not (workers := children_of(run.pid)) and time.monotonic() < give_up:
         time.sleep(0.05)
