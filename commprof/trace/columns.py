@@ -411,7 +411,7 @@ def _blocks(grids: list[Any]) -> Int64Array:
 
 
 def _product(grid: Any) -> int:
-    if isinstance(grid, list) and grid and all(isinstance(side, int) for side in grid):
+    if isinstance(grid, list | tuple) and grid and all(isinstance(side, int) for side in grid):
         product = 1
         for side in grid:
             product *= side
