@@ -28,7 +28,7 @@ from commprof.trace.events import (
 )
 from commprof.trace.interning import Ids, Names, integers
 from commprof.trace.model import NO_ID, CpuSpans, DeviceEvents, RuntimeCalls
-from commprof.trace.packing import joined, packed
+from commprof.trace.packing import Packed, joined, merged, packed
 from commprof.trace.timestamps import MISSING, NOT_FINITE, exact_to_ns, floats_to_ns, is_large, to_ns
 
 _LONGEST_NS = 1 << 53
@@ -51,7 +51,7 @@ class Chunk:
 
     events: int
     names: list[str]
-    columns: dict[Table, dict[str, NDArray[Any]]]
+    columns: dict[Table, dict[str, Packed]]
     rows: dict[Table, int]
     args: dict[Table, dict[int, Args]]
     skipped: Counter[str]
@@ -82,7 +82,7 @@ class Columns:
         self.ignored = 0
         self._tables = TableByCategory()
         self._ids = Ids()
-        self._columns: dict[Table, dict[str, list[NDArray[Any]]]] = defaultdict(lambda: defaultdict(list))
+        self._columns: dict[Table, dict[str, list[Packed]]] = defaultdict(lambda: defaultdict(list))
         self._fresh: dict[Table, dict[str, list[NDArray[Any]]]] = defaultdict(lambda: defaultdict(list))
         self._fresh_rows: Counter[Table] = Counter()
         self._rows: Counter[Table] = Counter()
@@ -123,7 +123,7 @@ class Columns:
         for table in tables or tuple(self._fresh):
             columns = self._columns[table]
             for name, parts in self._fresh.pop(table, {}).items():
-                columns[name].append(packed(name, np.concatenate(parts)))
+                columns[name].append(packed(np.concatenate(parts)))
             self._fresh_rows[table] = 0
 
     def _check(self, start: Int64Array, duration: Int64Array, batch: Batch) -> NDArray[np.bool_]:
@@ -240,8 +240,7 @@ class Columns:
         """Everything collected so far, to be merged into the columns of the whole file."""
         self._settle()
         columns = {
-            table: {name: np.concatenate(parts) for name, parts in columns.items()}
-            for table, columns in self._columns.items()
+            table: {name: merged(parts) for name, parts in columns.items()} for table, columns in self._columns.items()
         }
         return Chunk(events, list(self.names), columns, dict(self._rows), dict(self._args), self.skipped, self.ignored)
 
@@ -252,7 +251,7 @@ class Columns:
         for table, columns in chunk.columns.items():
             mine = self._columns[table]
             for name, values in columns.items():
-                mine[name].append(packed(name, code_of[values] if name == "name" else values))
+                mine[name].append(packed(code_of[values.wide()]) if name == "name" else values)
             first = self._rows[table]
             self._args[table].update({first + row: args for row, args in chunk.args.get(table, {}).items()})
             self._rows[table] += chunk.rows[table]
@@ -267,13 +266,13 @@ class Columns:
         names = list(self.names)
         wanted = np.array([keep.operators.search(name) is not None for name in names], np.bool_)
         calls = np.array([keep.calls.search(name) is not None for name in names], np.bool_)
-        launched = np.unique(np.concatenate(self._columns[Table.KERNEL]["correlation"]))
+        launched = np.unique(joined(self._columns[Table.KERNEL]["correlation"], np.int64))
         around = self._spans_named(Table.OPERATOR, self.names.get(keep.around, -1))
         operators, runtime = self._columns[Table.OPERATOR], self._columns[Table.RUNTIME]
         self._filter(
             Table.OPERATOR,
             [
-                wanted[name] | around.touches(start, start + duration)
+                wanted[name.wide()] | around.touches(start.wide(), start.wide() + duration.wide())
                 for name, start, duration in zip(
                     operators["name"], operators["start"], operators["duration"], strict=True
                 )
@@ -282,21 +281,22 @@ class Columns:
         self._filter(
             Table.RUNTIME,
             [
-                calls[name] | _is_among(correlation, launched)
+                calls[name.wide()] | _is_among(correlation.wide(), launched)
                 for name, correlation in zip(runtime["name"], runtime["correlation"], strict=True)
             ],
         )
 
     def _has_peer_copies(self) -> bool:
         peers = [code for name, code in self.names.items() if "ptop" in name.lower().replace(" ", "")]
-        return any(np.isin(part, peers).any() for part in self._columns[Table.KERNEL]["name"])
+        return any(np.isin(part.wide(), peers).any() for part in self._columns[Table.KERNEL]["name"])
 
     def _spans_named(self, table: Table, code: int) -> IntervalSet:
         columns = self._columns[table]
-        parts = [
-            (start[name == code], (start + duration)[name == code])
+        spans = [
+            (name.wide() == code, start.wide(), duration.wide())
             for name, start, duration in zip(columns["name"], columns["start"], columns["duration"], strict=True)
         ]
+        parts = [(start[rows], (start + duration)[rows]) for rows, start, duration in spans]
         if not parts:
             return empty()
         starts, ends = (np.concatenate(side) for side in zip(*parts, strict=True))
@@ -310,9 +310,9 @@ class Columns:
         mask = np.concatenate(masks)
         place = np.cumsum(mask) - 1
         self._args[table] = {int(place[row]): value for row, value in args.items() if mask[row]}
-        for name, parts in columns.items():
+        for parts in columns.values():
             for index, keep in enumerate(masks):
-                parts[index] = packed(name, parts[index][keep])
+                parts[index] = packed(parts[index].wide()[keep])
         self._rows[table] = int(mask.sum())
 
     def _column(self, table: Table) -> Callable[..., NDArray[Any]]:

@@ -2,34 +2,64 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-
-def packed(name: str, values: NDArray[Any]) -> NDArray[Any]:
-    """A column as it waits; the starts stay as wide as their sums with durations."""
-    return values if name == "start" else _compact(values)
+from commprof.intervals import Int64Array
 
 
-def _compact(values: NDArray[Any]) -> NDArray[Any]:
+@dataclass(frozen=True, slots=True, eq=False)
+class Packed:
+    """Numbers as what they are above the smallest of them: neighbours in a file have times and ids close together.
+
+    ``above`` has as few bytes as the largest needs, and is one number for all rows where they are equal.
+    """
+
+    base: int
+    above: NDArray[Any]
+
+    def __len__(self) -> int:
+        return len(self.above)
+
+    def wide(self) -> Int64Array:
+        """The numbers."""
+        out = self.above.astype(np.int64)
+        out += self.base
+        return out
+
+
+def packed(values: NDArray[Any]) -> Packed:
     """The same numbers in little space: millions of rows wait in this form for the end of the file."""
     if not len(values):
-        return values
+        return Packed(0, np.empty(0, np.uint8))
     low, high = int(values.min()), int(values.max())
-    for width in (np.int8, np.int16, np.int32):
-        if np.iinfo(width).min <= low and high <= np.iinfo(width).max:
-            # Of the same number over and over, one is enough.
-            return np.broadcast_to(width(low), values.shape) if low == high else values.astype(width)
-    return values
+    if low == high:
+        return Packed(low, np.broadcast_to(np.uint8(0), values.shape))
+    for width in (np.uint8, np.uint16, np.uint32):
+        if high - low <= np.iinfo(width).max:
+            return Packed(low, (values.astype(np.int64, copy=False) - low).astype(width))
+    return Packed(0, values)
 
 
-def joined(parts: list[NDArray[Any]], dtype: type[np.generic]) -> NDArray[Any]:
+def merged(parts: Sequence[Packed]) -> Packed:
+    """All pieces of a column as one."""
+    return parts[0] if len(parts) == 1 else packed(joined(parts, np.int64))
+
+
+def joined(parts: Sequence[Packed], dtype: type[np.generic]) -> NDArray[Any]:
     """One column of its pieces; where the same number stands everywhere, as one of them that is not to be written."""
     filled = [part for part in parts if len(part)]
     if not filled:
         return np.empty(0, dtype)
-    if all(part.strides == (0,) for part in filled) and len({int(part[0]) for part in filled}) == 1:
-        return np.broadcast_to(filled[0][:1].astype(dtype), (sum(map(len, filled)),))
-    return np.concatenate(filled, dtype=dtype, casting="unsafe")
+    rows = sum(map(len, filled))
+    if all(part.above.strides == (0,) for part in filled) and len({part.base for part in filled}) == 1:
+        return np.broadcast_to(np.array(filled[0].base).astype(dtype), (rows,))
+    out, first = np.empty(rows, dtype), 0
+    for part in filled:
+        out[first : first + len(part)] = part.wide()
+        first += len(part)
+    return out
