@@ -59,6 +59,9 @@ def open_pool(workers: int) -> Iterator[ProcessPoolExecutor]:
     from concurrent.futures import ProcessPoolExecutor
 
     with ProcessPoolExecutor(workers, mp_context=_Context(), initializer=follow) as pool:
+        # All of them at the first task: who watches the pool may already wait when a later one is begun, and would
+        # never see that one die.
+        pool._safe_to_dynamically_spawn_children = False  # type: ignore[attr-defined]
         try:
             yield pool
         except BaseException:
