@@ -6,7 +6,7 @@ Both compare transfers (``spec``: section 6), which hold no waiting for late ran
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -86,6 +86,11 @@ class _Kinds:
         for mine in np.split(order, borders) if len(order) else ():
             group, operation, size, pair = key[:, mine[0]].tolist()
             yield (group, operation, size, pair), mine
+
+
+def ranks_on(links: Iterable[SlowLink | Intermittent]) -> set[int]:
+    """The ranks, by number, that these links connect."""
+    return {rank for link in links for rank in link.ranks}
 
 
 def _kinds(analysis: Analysis, found: Matching, times: MatchTimes) -> _Kinds:

@@ -17,7 +17,7 @@ from commprof.analysis.levels import STAGE_EXCESS, Level, LongStage, find_levels
 from commprof.analysis.matching import Matching
 from commprof.analysis.model import Analysis
 from commprof.analysis.peers import Peers
-from commprof.analysis.slow_links import intermittent, slow_links
+from commprof.analysis.slow_links import intermittent, ranks_on, slow_links
 from commprof.analysis.turns import host_longer, turns_of_hosts
 from commprof.analysis.waiting import MatchTimes
 from commprof.intervals import Int64Array
@@ -131,8 +131,7 @@ def find_stragglers(
 def linked_ranks(analysis: Analysis) -> set[int]:
     """Ranks, as indices, whose transfers are told apart: a link of theirs is slow against its siblings or now and then,
     which says nothing of what they do by themselves."""
-    slow = {number for link in slow_links(analysis) for number in link.ranks}
-    slow |= {number for link in intermittent(analysis) for number in link.ranks}
+    slow = ranks_on([*slow_links(analysis), *intermittent(analysis)])
     return {index for index, rank in enumerate(analysis.ranks) if rank.rank in slow}
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from commprof.report.causes import role_name
-from commprof.report.charts.accounting import brief, costs_time
+from commprof.report.charts.accounting import brief, costs_time, stated_ns
 from commprof.report.charts.exposure import exposure
 from commprof.report.charts.findings import CONFIDENCE
 from commprof.report.charts.idle import idle
@@ -113,7 +113,7 @@ def top_findings(report: Json, most: int = MOST_FINDINGS) -> list[Advice]:
         Advice(
             number,
             row["id"],
-            format_ns(row["recoverable_ns"] if row["recoverable_ns"] is not None else row["charged_ns"]),
+            format_ns(stated_ns(row)),
             share_of(share_shown(row), base),
             clean(row["title"], 240),
             brief(row["advice"][0]) if row["advice"] else None,
@@ -127,7 +127,7 @@ def findings_title(report: Json) -> str:
     """Heading of the findings: their shares are of the step of the rank that loses the most."""
     text = f"What costs time {per_what(report)}, and what to change"
     who = losing(report)
-    return text if who is None else f"{text} ({who})"
+    return text if who is None else f"{text} ({': '.join(who)})"
 
 
 def causes(report: Json, most: int = MOST_CAUSES) -> list[Json]:

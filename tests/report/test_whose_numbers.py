@@ -59,7 +59,7 @@ def test_a_share_of_a_finding_says_on_which_rank(view: Json) -> None:
     assert rows is not None
     assert bar is not None
     assert rows["rows"][0]["share"] == "17.7 % of step time on rank 0"
-    assert rows["whose"] == "rank 0, which loses the most: 22.0 ms"
+    assert rows["whose"] == ("rank 0, which loses the most", "22.0 ms")
     assert bar["segments"][1]["text"] == "3.90 ms, 17.7 % of step time on rank 0: finding 1"
     page = " ".join(Page(render_html(view)).text.split())
     assert "17.7 % of step time on rank 0" in page
@@ -77,7 +77,7 @@ def test_where_another_rank_loses_the_most_in_each_step_no_number_is_given(view:
 
     assert rows is not None
     assert rows["rows"][0]["share"] == "17.7 % of step time on that rank"
-    assert rows["whose"] == "the rank that loses the most in each step: 22.0 ms"
+    assert rows["whose"] == ("the rank that loses the most in each step", "22.0 ms")
 
 
 def test_of_a_single_rank_there_is_nothing_to_tell_apart(view: Json) -> None:

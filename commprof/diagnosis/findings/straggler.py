@@ -12,6 +12,7 @@ from commprof.analysis.charges import Charges
 from commprof.analysis.combine import ranks_text
 from commprof.analysis.lateness import Float64Array
 from commprof.analysis.model import Analysis
+from commprof.analysis.slow_links import ranks_on
 from commprof.analysis.stragglers import Straggler
 from commprof.diagnosis.findings.case import Case, Claim, delayed, idle_of, steps_of
 from commprof.diagnosis.findings.on_cpu import computes_on_cpu
@@ -123,9 +124,8 @@ def _own_by_step(ground: Ground, row: Straggler, charges: Charges) -> Float64Arr
     rank is named for what it does by itself."""
     members = [row.kind == "rotating" or rank.rank in row.members for rank in ground.analysis.ranks]
     own = charges.own[members].sum(axis=0)
-    slow = {rank for link in ground.slow_links for rank in link.ranks}
-    slow |= {rank for link in ground.intermittent for rank in link.ranks}
-    if row.cause != "communication" and slow.intersection(row.members):
+    linked = ranks_on([*ground.slow_links, *ground.intermittent])
+    if row.cause != "communication" and linked.intersection(row.members):
         own[:, COMM] = 0
     return np.asarray(own.sum(axis=1))
 

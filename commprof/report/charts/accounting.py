@@ -78,16 +78,16 @@ def top(report: Json, base: str) -> list[Json]:
 
 def costs_time(row: Json) -> bool:
     """Whether a finding belongs on the first screen: remarks and those from which nothing would come back do not."""
-    return bool(row["severity"] != "info" and _stated(row))
+    return bool(row["severity"] != "info" and stated_ns(row))
 
 
-def _stated(row: Json) -> int:
+def stated_ns(row: Json) -> int:
     """The time that a headline states: what could come back where that is known, else the charge."""
     return int((row["charged_ns"] if row["recoverable_ns"] is None else row["recoverable_ns"]) or 0)
 
 
 def _top(number: int, row: Json, base: str) -> Json:
-    time, charged = format_ns(_stated(row)), format_ns(row["charged_ns"])
+    time, charged = format_ns(stated_ns(row)), format_ns(row["charged_ns"])
     return {
         "number": number,
         "id": clean(row["id"], 40),
@@ -140,7 +140,7 @@ def bounds(report: Json, base: str) -> Json | None:
         return None
     step = found["step_ns"]
     who = losing(report)
-    rows = [{"name": "today" if who is None else f"today, {who.rpartition(': ')[0]}", "ns": step}]
+    rows = [{"name": "today" if who is None else f"today, {who[0]}", "ns": step}]
     for key, name in (
         ("without_top_finding_ns", "without the first finding"),
         ("no_waiting_ns", "if no rank waited for another"),

@@ -55,15 +55,15 @@ def several_ranks(report: Json) -> bool:
     return len({row["rank"] for row in report["ranks"]}) > 1
 
 
-def losing(report: Json) -> str | None:
-    """Whose step the findings are of, where there are several ranks, and how long it is: of the one that loses the most
-    (``spec``: section 11); ``None`` for a single rank."""
+def losing(report: Json) -> tuple[str, str] | None:
+    """Whose step the findings are of, where there are several ranks, and how long it is, in words: of the one that
+    loses the most (``spec``: section 11); ``None`` for a single rank."""
     bar = report.get("accounting")
     if not bar or not several_ranks(report):
         return None
     ranks = bar["ranks"]
     who = f"rank {ranks[0]}, which loses the most" if len(ranks) == 1 else "the rank that loses the most in each step"
-    return f"{who}: {format_ns(bar['duration_ns'] // bar['steps'])}"
+    return who, format_ns(bar["duration_ns"] // bar["steps"])
 
 
 def base_of_findings(report: Json, base: str) -> str:

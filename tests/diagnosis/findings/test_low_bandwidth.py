@@ -43,24 +43,28 @@ def test_messages_are_held_against_the_hardware_by_their_later_side(length: int,
         assert judged.by_id["low-bandwidth"]["recoverable_ns"] == pytest.approx(COUNT * 145_000, rel=0.01)
 
 
-@pytest.mark.parametrize(("length", "low"), [(400, True), (150, False)])
-def test_calls_that_never_run_alone_are_slow_if_half_of_the_link_would_not_explain_it(
-    length: int, low: bool, judge: Judge
-) -> None:
-    # 8 MB between two ranks at 100 GB/s need 80 us, and 15 of latency: 95. With half of the link and the half that
-    # counts as healthy that is 380; of 400 it is less, of 150 it is not. Every call begins beside a kernel.
+def beside_a_kernel(lengths: list[int]) -> list[Trace]:
+    """Two ranks that reduce 8 MB in every step, for so many µs, of which the first 50 are beside a kernel."""
     traces = []
     for rank in (0, 1):
         trace = Trace(rank=rank)
-        for step in range(4):
+        for step, length in enumerate(lengths):
             at = 5_000 * step
             trace.step(step, at, at + 5_000)
             trace.gemm(at, at + 1_000)
             trace.all_reduce(at + 950, at + 950 + length, metadata={"elements": 2_000_000, "seq": step})
             trace.gemm(at + 950 + length, at + 5_000)
         traces.append(trace)
+    return traces
 
-    judged = judge(*traces, options=("--hardware", "100"))
+
+@pytest.mark.parametrize(("length", "low"), [(400, True), (150, False)])
+def test_calls_that_never_run_alone_are_slow_if_half_of_the_link_would_not_explain_it(
+    length: int, low: bool, judge: Judge
+) -> None:
+    # 8 MB between two ranks at 100 GB/s need 80 us, and 15 of latency: 95. With half of the link and the half that
+    # counts as healthy that is 380; of 400 it is less, of 150 it is not. Every call begins beside a kernel.
+    judged = judge(*beside_a_kernel([length] * 4), options=("--hardware", "100"))
 
     assert ("low-bandwidth" in judged.named) == low
     if low:
@@ -69,18 +73,7 @@ def test_calls_that_never_run_alone_are_slow_if_half_of_the_link_would_not_expla
 
 def test_a_call_that_shares_the_link_gets_shorter_in_proportion(judge: Judge) -> None:
     # As above; in every second step the call shares the link and takes 700 us: at 100 GB/s it would take 166.25.
-    traces = []
-    for rank in (0, 1):
-        trace = Trace(rank=rank)
-        for step in range(5):
-            at, length = 5_000 * step, 700 if step % 2 else 400
-            trace.step(step, at, at + 5_000)
-            trace.gemm(at, at + 1_000)
-            trace.all_reduce(at + 950, at + 950 + length, metadata={"elements": 2_000_000, "seq": step})
-            trace.gemm(at + 950 + length, at + 5_000)
-        traces.append(trace)
-
-    judged = judge(*traces, options=("--hardware", "100"))
+    judged = judge(*beside_a_kernel([400, 700, 400, 700, 400]), options=("--hardware", "100"))
 
     # Five steps: 400 - 95 in three of them, 700 - 166.25 in two.
     assert judged.by_id["low-bandwidth"]["recoverable_ns"] == pytest.approx((3 * 305_000 + 2 * 533_750) / 5, rel=0.01)
