@@ -1,7 +1,7 @@
 """Advice that fits the strategy: only knobs that its framework has.
 
 Rules write for DistributedDataParallel; who shards parameters or optimizer state, or runs model parallelism beside data
-parallelism, has other names for the same thing. Settings by their documentation: torch 2.13 (FSDP, DDP), DeepSpeed 0.16
+parallelism, has other names for the same thing. Settings by their documentation: torch 2.13 (FSDP, DDP), DeepSpeed
 (``zero_optimization``; sizes are elements, ``overlap_comm`` is on by default in stage 3 only), Megatron-LM's arguments.
 """
 
