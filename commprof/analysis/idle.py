@@ -8,7 +8,9 @@ An idle instant is, by the first of these that holds:
   a message of a pipeline, else ``synchronisation``;
 * after that launch: ``launch`` within :data:`LATENCY_NS` of it, ``bubble`` in a rank of a pipeline, else ``unknown``.
 
-On a CPU nothing is launched: ``input``, else ``unknown``; in a window without a launch link all is ``unknown``.
+On a CPU the training thread is the device and runs no operator: ``input``; ``dispatch`` inside a call that starts or
+awaits a collective while none runs here; else ``between-operators`` (Python, the autograd engine, the profiler, a
+process without a core: the trace has no event for any of them). In a window without a launch link all is ``unknown``.
 """
 
 from __future__ import annotations
@@ -26,6 +28,7 @@ from commprof.analysis.scene import DeviceScene, Scene
 from commprof.analysis.syncs import BLOCKING_WAIT, RATE_LIMITER, Syncs
 from commprof.analysis.where_model import IdleTime
 from commprof.intervals import Int64Array, IntervalSet, empty, union
+from commprof.trace.cpu_compute import cpu_dispatch
 from commprof.trace.model import NOT_LAUNCHED
 
 LATENCY_NS = 15_000
@@ -57,9 +60,12 @@ def _of_device(
 ) -> Iterator[IdleTime]:
     idle = idle_of(device)
     parts: dict[str, IntervalSet] = {}
-    if scene.on_cpu or device.host is None:
-        parts["input"] = idle & inputs if scene.on_cpu else empty()
-        parts["unknown"] = idle - parts["input"]
+    if scene.on_cpu:
+        parts["input"] = idle & inputs
+        parts["dispatch"] = (idle - inputs) & cpu_dispatch(scene.rank)
+        parts["between-operators"] = idle - inputs - parts["dispatch"]
+    elif device.host is None:
+        parts["unknown"] = idle
     else:
         host, blocked = idle & device.host, idle & device.blocked
         rest = idle - host - blocked

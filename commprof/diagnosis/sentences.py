@@ -48,8 +48,10 @@ def summary_of(analysis: Analysis, totals: Totals, lost: Lost, bottleneck: str, 
     exposed, idle, copies = (
         format_share(totals.share(ns)) for ns in (totals.exposed_comm, totals.idle, totals.exposed_copy)
     )
+    on_cpu = all(rank.on_cpu for rank in analysis.ranks)
+    device, idles = ("the CPU", "runs no operator for") if on_cpu else ("the device", "idles")
     if not communicates:
-        return f"No communication found: the device computes {format_share(totals.share(totals.compute))} {of}{mean}."
+        return f"No communication found: {device} computes {format_share(totals.share(totals.compute))} {of}{mean}."
     if bottleneck in ("communication", "straggler", "pipeline", "imbalance"):
         return _blamed(analysis, totals, lost, bottleneck)
     if bottleneck == "copy":
@@ -61,16 +63,16 @@ def summary_of(analysis: Analysis, totals: Totals, lost: Lost, bottleneck: str, 
         )
     not_it = "Communication is not the bottleneck"
     if bottleneck == "compute":
-        return f"{not_it}: {exposed} {of} is exposed communication{mean}; the device is busy computing."
+        return f"{not_it}: {exposed} {of} is exposed communication{mean}; {device} is busy computing."
     if bottleneck == "input":
         waited = format_share(totals.share(lost.input))
         return (
-            f"{not_it}: the device idles {idle} {of}, {waited} {of} while the loop waits for its input; exposed "
+            f"{not_it}: {device} {idles} {idle} {of}, {waited} {of} while the loop waits for its input; exposed "
             f"communication is {exposed} {of}{mean}."
         )
     late = format_share(totals.share(totals.host))
     also = f", and {late} {of} is communication that ran while the host was late" if totals.host else ""
-    return f"{not_it}: the device idles {idle} {of}{also}; exposed communication is {exposed} {of}{mean}."
+    return f"{not_it}: {device} {idles} {idle} {of}{also}; exposed communication is {exposed} {of}{mean}."
 
 
 def _blamed(analysis: Analysis, totals: Totals, lost: Lost, bottleneck: str) -> str:

@@ -39,8 +39,16 @@ IDLE = {
     "allocator": Word("memory allocator", "The allocator freed or asked for device memory."),
     "input": Word("input", "The training loop waited for its next batch."),
     "bubble": Word("pipeline bubble", "A stage had no micro-batch to work on."),
+    "dispatch": Word(
+        "starting collectives", "The CPU was in a call that starts or awaits a collective, while none ran here."
+    ),
+    "between-operators": Word(
+        "between operators", "No operator ran: Python, the autograd engine, the profiler, or no core to run on."
+    ),
     "unknown": Word("not determined", "The trace does not tell why."),
 }
+ON_CPU = ("dispatch", "between-operators")
+"""Causes of idle time of a rank that trains on CPU cores: there the cores are the device."""
 
 OF_FINDINGS = {
     "pause": Word("pause", "Two launches lay much further apart than usual: something else kept the CPU."),

@@ -138,13 +138,13 @@ def causes(report: Json, most: int = MOST_CAUSES) -> list[Json]:
     return [row for row in rows if row["exposed_width"] >= _TELLING][:most]
 
 
-def idle_causes(report: Json, most: int = MOST_CAUSES) -> list[Json]:
-    """Why the device idles, as means per rank: rows with time worth a line, where it idles for long."""
+def idle_causes(report: Json, most: int = MOST_CAUSES) -> tuple[str, list[Json]]:
+    """Why the device idles, as means per rank: title and rows with time worth a line, where it idles for long."""
     mean = report["overall"]
     found = idle(report, time_base(report))
     if not found or not mean or mean["idle_ns"] < _MUCH_IDLE * mean["duration_ns"]:
-        return []
-    return [row for row in found["rows"] if row["width"] >= _TELLING][:most]
+        return "", []
+    return found["title"], [row for row in found["rows"] if row["width"] >= _TELLING][:most]
 
 
 def volume(report: Json) -> str | None:

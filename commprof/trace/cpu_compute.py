@@ -32,6 +32,15 @@ def cpu_compute(rank: RankTrace) -> IntervalSet:
     return union(table.start[counted], table.end[counted]) - union(table.start[dispatch], table.end[dispatch])
 
 
+def cpu_dispatch(rank: RankTrace) -> IntervalSet:
+    """Instants at which a training thread of a CPU trace is in a call that launches or awaits communication."""
+    table = rank.operators
+    if not len(table):
+        return empty()
+    _, dispatch = _working_operators(rank)
+    return union(table.start[dispatch], table.end[dispatch])
+
+
 def cpu_operators(rank: RankTrace) -> Int64Array:
     """Rows of the operators that compute on a CPU trace and lie in no other such operator of their thread."""
     table = rank.operators

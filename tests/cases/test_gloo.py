@@ -187,3 +187,21 @@ def test_operators_and_spans_are_paired_in_order(run_analyze: Analyze, tmp_path:
         ("all_reduce", 299, 8000),
         ("all_reduce", 49, 2000),
     ]
+
+
+def test_idle_time_of_a_cpu_has_names(run_analyze: Analyze, tmp_path: Path) -> None:
+    trace = gloo()
+    trace.cpu_op("aten::linear", 0, 400)
+    trace.annotation("enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", 450, 500)
+    trace.cpu_op("c10d::barrier", 650, 730)
+
+    run = run_analyze(trace.write(tmp_path / "rank0.json"))
+
+    # 400-600 and 700-1000 hold no operator that computes: 450-500 is the loader, 590-595 and 700-730 are calls that
+    # start or await a collective; of the rest the trace has no event.
+    found = {row["cause"]: row["idle_ns"] for row in run.report["idle"]}
+    assert found == {"input": 50_000, "dispatch": 35_000, "between-operators": 415_000}
+    text = " ".join(run.stdout.split())
+    assert "What idle time is: mean over ranks" in text
+    assert "between operators 415 µs No operator ran: Python, the autograd engine, the profiler" in text
+    assert "Why the device idles" not in text

@@ -38,9 +38,19 @@ def test_what_is_not_shown_is_counted() -> None:
     found = report(2, [("high", 9), ("low", 5), ("info", 3), ("info", 0)], 252_000_000)
 
     assert left_out(found, 1, "in the report") == (
-        "and 1 more in the report, 1 small or uncertain finding, 252 ms that no finding explains"
+        "and 1 more in the report, 1 small or uncertain finding, "
+        "252 ms of exposed communication that no finding explains"
     )
     assert left_out(report(2, [("high", 9)], 0), 1, "below") is None
+
+
+def test_what_no_finding_explains_is_told_by_kind() -> None:
+    found = report(1, [("high", 9)], 3_000_000)
+    found["accounting"]["parts"].append({"name": "unexplained-idle", "ns": 2 * 4_000_000})
+
+    text = left_out(found, 1, "below")
+
+    assert text == "and 3.00 ms of exposed communication and 4.00 ms of idle time that no finding explains"
 
 
 def test_a_finding_that_gives_nothing_back_is_a_small_one() -> None:
@@ -62,7 +72,7 @@ def test_what_rounding_leaves_is_no_time_to_look_for() -> None:
     found["accounting"]["duration_ns"] = steps * 10_000_001
     rounded = left_out(found, 1, "below")
 
-    assert (visible, rounded) == ("and 5.00 µs that no finding explains", None)
+    assert (visible, rounded) == ("and 5.00 µs of exposed communication that no finding explains", None)
 
 
 def test_numbered_steps_in_a_row_are_one_range() -> None:

@@ -13,6 +13,7 @@ _UNEXPLAINED = {
     "exposed": "exposed communication that no finding explains",
     "idle": "idle time that no finding explains",
 }
+_LEFT = {"exposed": "of exposed communication", "idle": "of idle time"}
 _BRIEF = 140
 _WORTH_A_WORD = 2000
 """A smaller part of the step than one of so many is 0.0 % in print: what rounding left, and no time to look for."""
@@ -113,10 +114,14 @@ def left_out(report: Json, shown: int, where: str) -> str | None:
         parts.append(f"{small} small or uncertain {'finding' if small == 1 else 'findings'}")
     bar = report.get("accounting")
     if bar and rows:
-        unexplained = sum(part["ns"] for part in bar["parts"] if part["name"].startswith("unexplained"))
-        per_step = unexplained // bar["steps"]
-        if per_step and per_step * _WORTH_A_WORD >= bar["duration_ns"] // bar["steps"]:
-            parts.append(f"{format_ns(per_step)} that no finding explains")
+        step = bar["duration_ns"] // bar["steps"]
+        kinds = {
+            kind: sum(part["ns"] for part in bar["parts"] if part["name"] == f"unexplained-{kind}") // bar["steps"]
+            for kind in _LEFT
+        }
+        told = [f"{format_ns(ns)} {_LEFT[kind]}" for kind, ns in kinds.items() if ns and ns * _WORTH_A_WORD >= step]
+        if told:
+            parts.append(f"{' and '.join(told)} that no finding explains")
     return f"and {', '.join(parts)}" if parts else None
 
 

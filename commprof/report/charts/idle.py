@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from commprof.report.causes import IDLE
+from commprof.report.causes import IDLE, ON_CPU
 from commprof.report.charts.exposure import counted_windows
 from commprof.report.charts.wording import Json, clean, ratio, share_of
 from commprof.units import format_ns
 
 
 def idle(report: Json, base: str) -> Json | None:
-    """``{"rows"}``, the largest first; ``None`` where no cause is known."""
+    """``{"title", "rows"}``, the largest first; ``None`` where no cause is known."""
     counted = counted_windows(report["ranks"])
     rows = [row for row in report.get("idle") or [] if (row["rank"], row["step"]) in counted]
     if not any(row["cause"] != "unknown" and row["idle_ns"] for row in rows):
@@ -26,7 +26,9 @@ def idle(report: Json, base: str) -> Json | None:
     ordered = sorted(sums.items(), key=lambda item: (-item[1][0], item[0]))
     longest = max(total[0] for _, total in ordered) or 1
     windows, step_ns = len(counted), sum(counted.values())
+    on_cpu = any(row["cause"] in ON_CPU for row in rows)
     return {
+        "title": "What idle time is" if on_cpu else "Why the device idles",
         "rows": [
             {
                 "name": IDLE[cause].name if cause in IDLE else clean(cause, 40),
