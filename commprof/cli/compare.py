@@ -62,7 +62,7 @@ def compare(
         _report(base, patterns, chosen[0], jobs, f"--only \\1 --only {_quoted(chosen[1])}"),
         _report(new, patterns, chosen[1], jobs, f"--only {_quoted(chosen[0])} --only \\1"),
     )
-    if gate is not None and comparison["comparable"]:
+    if gate is not None and comparison["comparable"] and comparison["same_job"]:
         comparison["checks"] = [_gate(comparison, gate)]
     _show(comparison, to_errors=json == "-")
     if json == "-":
@@ -81,6 +81,8 @@ def compare(
         print(f"commprof: {usual} compares other runs and stays as it is", file=sys.stderr)
     if not comparison["comparable"]:
         raise CannotAnswer(f"{base} and {new}: not comparable: {comparison['reason']}")
+    if gate is not None and not comparison["same_job"]:
+        raise CannotAnswer("max-slowdown: the two runs are different jobs", hint="compare runs of one job")
     return _outcome(comparison)
 
 

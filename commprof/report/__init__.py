@@ -34,6 +34,7 @@ Two runs, and ``commprof doctor``:
 
     kept               a report that is read again
     compare_view       two reports side by side
+    same_job           whether two reports are of one job, or of two that no comparison makes sense of
     compare_findings   which findings of the two are the same
     compare_text       that in a terminal
     compare_html       that as a page

@@ -39,6 +39,7 @@ def render_comparison(comparison: Json) -> str:
         summary=clean(comparison["summary"], 400),
         runs=[(name, _run(comparison[side])) for name, side in (("Base", "base"), ("New", "new"))],
         comparable=comparison["comparable"],
+        warning=clean(comparison["warning"], 600) if comparison["warning"] else None,
         bars=_bars(comparison["split"]),
         split=[_difference(row, clean(row["name"], 60)) for row in comparison["split"]],
         shares=[_share(row) for row in comparison["shares"]],

@@ -18,6 +18,8 @@ _MOST_ROWS = 8
 
 def print_comparison(comparison: dict[str, Any], console: Console) -> None:
     """The summary, what changed, and the findings that came and went."""
+    if comparison["warning"]:
+        console.print(Text(clean(comparison["warning"], 600), style="bold yellow"))
     console.print(Text(comparison["summary"], style="bold"))
     for name in ("base", "new"):
         side = comparison[name]

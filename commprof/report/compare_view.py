@@ -10,6 +10,7 @@ from typing import Any
 from commprof.report.charts.buckets import lasting
 from commprof.report.charts.wording import clean, rank_ranges
 from commprof.report.compare_findings import finding_rows
+from commprof.report.same_job import other_job, warning
 from commprof.report.summary import of_what
 from commprof.units import format_ns, format_share
 from commprof.version import __version__
@@ -28,8 +29,10 @@ _AMOUNTS = ("overlap", "exposed_copy", "idle")
 
 def compare(base: Json, new: Json) -> Json:
     """The comparison of two reports, as strict JSON; ``comparable`` is false, with the ``reason``, where it means
-    nothing. A difference is ``significant`` if it exceeds noise, ``None`` if a single step leaves noise unknown."""
+    nothing. ``same_job`` is false, with a ``warning``, where the two are different jobs. A difference is
+    ``significant`` if it exceeds noise, ``None`` if a single step leaves noise unknown."""
     reason = _reason(base, new)
+    differences = [] if reason else other_job(base, new)
     split = [] if reason else _split_rows(base, new)
     return {
         "schema": SCHEMA,
@@ -38,6 +41,8 @@ def compare(base: Json, new: Json) -> Json:
         "new": _about(new),
         "comparable": reason is None,
         "reason": reason,
+        "same_job": None if reason else not differences,
+        "warning": warning(differences),
         "of": of_what(base),
         "summary": f"Not comparable: {reason}." if reason else _summary(split, of_what(base)),
         "split": split,
