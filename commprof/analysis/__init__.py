@@ -119,5 +119,6 @@ Late ranks:
     replay             a job with other durations
     what_if            the step without slow ranks
     critical_path      what each instant of the steps waited for
+    device_floor       what a step takes if its CPU is always ahead
     message_clocks     one clock for it where only messages connect ranks
 """

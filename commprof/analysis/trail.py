@@ -13,12 +13,25 @@ from commprof.analysis.scene import Scene
 from commprof.analysis.syncs import Syncs
 from commprof.analysis.work import Work
 from commprof.intervals import Int64Array, IntervalSet, union
-from commprof.trace.model import NOT_LAUNCHED
+from commprof.trace.model import NOT_LAUNCHED, Calls
 
 SHORTEST_WAIT_NS = 5_000
 """A wait that returns sooner found the device done: the CPU went on as if it had not asked."""
 _CONVERTED_NS = 10_000
 """Times of the device are converted to the clock of the CPU, by a few us too late or too early."""
+
+
+@dataclass(slots=True, eq=False)
+class Progress:
+    """How far compute was: nanoseconds of compute since the first.
+
+    Of shape ``(calls,)``, ``before`` of all that was launched before a call, ``at_end`` of what had run when it ended.
+    ``at_steps`` of what had run when each window began, in order of the windows.
+    """
+
+    before: Int64Array
+    at_end: Int64Array
+    at_steps: Int64Array
 
 
 @dataclass(slots=True, eq=False)
@@ -29,6 +42,7 @@ class Trail:
     the loop fetches its next batch, ``pauses`` other stretches without a launch, ``launching`` those inside the launch
     of communication. ``done[i]`` is the end of the last compute that was over when wait ``i`` ended, ``gap`` the mean
     time between two launches where neither a wait, an input nor a pause lies between them, 0 without any.
+    ``progress`` is that of compute at every call.
     """
 
     host: IntervalSet
@@ -38,6 +52,7 @@ class Trail:
     pauses: IntervalSet
     launching: IntervalSet
     gap: float
+    progress: Progress | None = None
 
 
 def find_trail(scene: Scene, syncs: Syncs) -> Trail | None:
@@ -52,7 +67,21 @@ def find_trail(scene: Scene, syncs: Syncs) -> Trail | None:
     stalls = Stalls(union(loading.start, loading.end), launches, union(syncs.start, syncs.end))
     usual = _gap(launches, waits | stalls.inputs | stalls.pauses)
     done = _done(device.work, waits.ends)
-    return Trail(device.host, waits, done, stalls.inputs, stalls.pauses, launching_of(scene), usual)
+    progress = _progress(device.work, scene.calls, device.start)
+    return Trail(device.host, waits, done, stalls.inputs, stalls.pauses, launching_of(scene), usual, progress)
+
+
+def _progress(work: Work, calls: Calls, steps: Int64Array) -> Progress:
+    """A call of which the trace tells no launch counts as launched when it starts."""
+    issued = np.where(calls.issued == NOT_LAUNCHED, calls.start, calls.issued)
+    linked = np.flatnonzero(work.compute_launch != NOT_LAUNCHED)
+    order = linked[np.argsort(work.compute_launch[linked], kind="stable")]
+    first = int(work.compute_start.min(initial=0))
+    until = np.append(first, np.maximum.accumulate(work.compute_end[order]))
+    last = until[np.searchsorted(work.compute_launch[order], issued, side="left")]
+    return Progress(
+        *(work.compute.within(np.full(len(at), first), np.maximum(at, first)) for at in (last, calls.end, steps))
+    )
 
 
 def _done(work: Work, instants: Int64Array) -> Int64Array:

@@ -11,6 +11,7 @@ The modules in the order in which data flows through them. A test holds this lis
     bounds             what the step takes at least without something
     gain               what hiding all communication would bring, in words
     on_path            what of the critical path a cause takes
+    cpu_room           what faster CPUs could give back at all
     totals             where the time of all ranks went
     waiting            how much of exposed time is waiting
     verdict            what the bottleneck is

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from commprof.diagnosis.cpu_room import cpu_room
 from commprof.diagnosis.findings.case import PARTS, Case
 from commprof.diagnosis.ground import Ground
 from commprof.diagnosis.model import SEVERITIES, Accounting, Evidence, Finding, Share, Threshold
@@ -91,24 +92,32 @@ def _promises(ground: Ground, charged: list[tuple[Case, dict[str, Int64Array]]])
     """What would come back without each cause, nanoseconds per step; ``None`` where no time can be stated.
 
     What the critical path tells for sure goes first, of that the cause with the fewest ranks. All together promise no
-    more than the reference ranks lose.
+    more than the reference ranks lose, and causes on the CPU no more than there is to gain with faster ones.
     """
-    path, left = PathLedger(ground.analysis.critical_path), ground.lost // len(ground.steps)
+    room = cpu_room(ground)
+    path, left = PathLedger(ground.analysis.critical_path, room), ground.lost // len(ground.steps)
     out: list[int | None] = [None] * len(charged)
     stated = [index for index, (case, _) in enumerate(charged) if _timed(case) and not case.nothing_back]
-    order = sorted(stated, key=lambda index: math.inf if (on := charged[index][0].path) is None else on.turn)
+    order = sorted(stated, key=lambda index: _turn(charged[index][0]))
     for index in order:
         case, taken = charged[index]
         on_path = None if case.path is None else path.take(case.path)
         if on_path is None:
             wanted = _mean(_off_path(ground, case, taken))
-        elif case.path is not None and case.path.at_most is not None:
+            if case.id == "straggler" and case.cause in ("host", "input"):
+                wanted = path.of_room(wanted)
+        elif room is None and case.path is not None and case.path.at_most is not None:
             wanted = min(on_path, case.path.at_most)
         else:
             wanted = on_path
         out[index] = min(wanted, left)
         left -= min(wanted, left)
     return out
+
+
+def _turn(case: Case) -> tuple[float, bool]:
+    """Causes with few ranks first; what the structure of the program costs gets what is left of the lost time."""
+    return math.inf if case.path is None else case.path.turn, case.structural
 
 
 def _off_path(ground: Ground, case: Case, taken: dict[str, Int64Array]) -> Int64Array:

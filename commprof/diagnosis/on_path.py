@@ -1,7 +1,8 @@
 """What of the critical path of the run a cause takes: the most that comes back without it.
 
 Each part of the path is promised once, to the first finding that asks for it. A part is a kind of time on one rank; of
-what all ranks do now and then, only what one does beyond the median of the others of its role is its fault.
+what all ranks do now and then, only what one does beyond the median of the others of its role is its fault. What CPUs
+do on the path comes back until devices and communication are the longest path (:mod:`commprof.diagnosis.cpu_room`).
 """
 
 from __future__ import annotations
@@ -22,40 +23,55 @@ KINDS = ("own", "launching", "inputs", "pauses", "cpu")
 
 @dataclass(slots=True, eq=False)
 class OnPath:
-    """What a case asks for of the path: nanoseconds over all steps by kind, each of shape ``(ranks,)``.
+    """What a case asks for of the path: nanoseconds over all steps by kind, each of shape ``(ranks,)``, and how many
+    ``ranks`` are to blame for it.
 
-    ``at_most``, per step: a device may be short of work for less time than its CPU is on the path.
+    ``at_most``, per step, holds where nothing tells what the CPUs could give back at all: a device may be short of work
+    for less time than its CPU is on the path.
     """
 
     parts: dict[str, Int64Array]
     at_most: int | None = None
+    ranks: int = 0
 
     @property
     def turn(self) -> float:
         """The fewest ranks first; what is sure of no instant comes with those that the path does not tell."""
-        return math.inf if self.at_most is not None else float(np.count_nonzero(sum(self.parts.values())))
+        return math.inf if self.at_most is not None else float(self.ranks)
 
 
 class PathLedger:
-    """What of the path nobody has asked for yet."""
+    """What of the path nobody has asked for yet, and of the ``room`` that faster CPUs have before the device is what
+    the step waits for, nanoseconds per step; ``None`` where that is not known."""
 
-    def __init__(self, path: CriticalPath | None) -> None:
+    def __init__(self, path: CriticalPath | None, room: int | None = None) -> None:
         self.steps = 1 if path is None else path.steps
+        self._room = room
         self._left = {} if path is None else {kind: getattr(path, kind).copy() for kind in KINDS}
 
     def take(self, wanted: OnPath) -> int:
         """Nanoseconds per step that are left of what is wanted."""
-        total = 0
+        total = on_cpu = 0
         for kind, ns in wanted.parts.items():
             got = np.minimum(self._left[kind], ns)
             self._left[kind] -= got
             total += int(got.sum())
-        return total // self.steps
+            on_cpu += int(got.sum()) if kind != "own" else 0
+        on_device = (total - on_cpu) // self.steps
+        return on_device + self.of_room(total // self.steps - on_device)
+
+    def of_room(self, wanted: int) -> int:
+        """What is left of it of what faster CPUs could give back at all, nanoseconds per step."""
+        if self._room is None:
+            return wanted
+        got = min(wanted, self._room)
+        self._room -= got
+        return got
 
 
 def all_of(path: CriticalPath | None, *kinds: str, at_most: int | None = None) -> OnPath | None:
     """These parts of all ranks."""
-    return None if path is None else OnPath({kind: getattr(path, kind) for kind in kinds}, at_most=at_most)
+    return None if path is None else OnPath({kind: getattr(path, kind) for kind in kinds}, at_most, len(path.role))
 
 
 def of_late(path: CriticalPath | None, numbers: Sequence[int], row: Straggler) -> OnPath | None:
@@ -64,7 +80,9 @@ def of_late(path: CriticalPath | None, numbers: Sequence[int], row: Straggler) -
     if path is None:
         return None
     if row.kind == "rotating":
-        return OnPath({"pauses": path.pauses}) if row.cause == "host" and path.pauses.any() else None
+        return (
+            OnPath({"pauses": path.pauses}, None, len(path.role)) if row.cause == "host" and path.pauses.any() else None
+        )
     late = np.isin(np.array(numbers), row.members)
     if row.cause == "slow-device":
         found = {"own": beyond_role(path.own, path.compute, path.role, late)}
@@ -76,4 +94,4 @@ def of_late(path: CriticalPath | None, numbers: Sequence[int], row: Straggler) -
         found |= {kind: (getattr(path, kind) * slower).astype(np.int64) for kind in ("launching", "cpu")}
     else:
         return None
-    return OnPath(found) if any(ns.any() for ns in found.values()) else None
+    return OnPath(found, None, int(late.sum())) if any(ns.any() for ns in found.values()) else None

@@ -69,9 +69,20 @@ def test_each_part_of_the_path_is_promised_once() -> None:
 
 def test_the_cause_with_the_fewest_ranks_comes_first() -> None:
     found = path(inputs=[1_000, 3_000, 0, 0], cpu=[5, 0, 0, 0])
-    one, two = OnPath({"inputs": np.array([0, 1, 0, 0])}), all_of(found, "inputs")
+    one, two = OnPath({"inputs": np.array([0, 1, 0, 0])}, ranks=1), all_of(found, "inputs")
     bounded = all_of(found, "cpu", at_most=3)
     assert two is not None
     assert bounded is not None
 
     assert one.turn < two.turn < bounded.turn
+
+
+def test_causes_on_the_cpu_together_give_back_no_more_than_faster_cpus_could() -> None:
+    # 300 ns per step of inputs and 400 of launches are on the path, but after 450 the step waits for its devices.
+    found = path(inputs=[600, 0, 0, 0], cpu=[0, 800, 0, 0], own=[0, 0, 2_000, 0])
+    ledger = PathLedger(found, room=450)
+
+    promised = [ledger.take(OnPath({kind: getattr(found, kind)})) for kind in ("inputs", "cpu", "own")]
+
+    assert promised == [300, 150, 1_000]
+    assert ledger.of_room(10) == 0
