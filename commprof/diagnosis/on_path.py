@@ -46,7 +46,7 @@ class PathLedger:
 
     def __init__(self, path: CriticalPath | None, room: int | None = None) -> None:
         self.steps = 1 if path is None else path.steps
-        self._room = room
+        self._room, self._given = room, 0
         self._left = {} if path is None else {kind: getattr(path, kind).copy() for kind in KINDS}
 
     def take(self, wanted: OnPath) -> int:
@@ -58,14 +58,15 @@ class PathLedger:
             total += int(got.sum())
             on_cpu += int(got.sum()) if kind != "own" else 0
         on_device = (total - on_cpu) // self.steps
-        return on_device + self.of_room(total // self.steps - on_device)
+        return on_device + self.of_room(total // self.steps - on_device, remainder=wanted.at_most is not None)
 
-    def of_room(self, wanted: int) -> int:
-        """What is left of it of what faster CPUs could give back at all, nanoseconds per step."""
+    def of_room(self, wanted: int, *, remainder: bool = False) -> int:
+        """As much of it as faster CPUs could give back at all, nanoseconds per step. A cause that can go alone may
+        take all of that, whatever others do; the ``remainder`` is what they leave."""
         if self._room is None:
             return wanted
-        got = min(wanted, self._room)
-        self._room -= got
+        got = min(wanted, max(self._room - self._given, 0) if remainder else self._room)
+        self._given += got
         return got
 
 

@@ -77,12 +77,21 @@ def test_the_cause_with_the_fewest_ranks_comes_first() -> None:
     assert one.turn < two.turn < bounded.turn
 
 
-def test_causes_on_the_cpu_together_give_back_no_more_than_faster_cpus_could() -> None:
-    # 300 ns per step of inputs and 400 of launches are on the path, but after 450 the step waits for its devices.
-    found = path(inputs=[600, 0, 0, 0], cpu=[0, 800, 0, 0], own=[0, 0, 2_000, 0])
-    ledger = PathLedger(found, room=450)
+def test_causes_on_the_cpu_give_back_no_more_than_faster_cpus_could() -> None:
+    # 500 ns per step of inputs, 300 of pauses and 400 of launches are on the path, but after 450 the step waits for
+    # its devices: either of the first two can go alone, launches get what they leave.
+    found = path(inputs=[1_000, 0, 0, 0], pauses=[0, 600, 0, 0], cpu=[0, 800, 0, 0], own=[0, 0, 2_000, 0])
+    ledger = PathLedger(found, room=850)
+    tight = PathLedger(found, room=450)
 
-    promised = [ledger.take(OnPath({kind: getattr(found, kind)})) for kind in ("inputs", "cpu", "own")]
+    wanted = [all_of(found, "inputs"), all_of(found, "pauses"), all_of(found, "cpu", at_most=9), all_of(found, "own")]
 
-    assert promised == [300, 150, 1_000]
-    assert ledger.of_room(10) == 0
+    assert [ledger.take(one) for one in wanted if one is not None] == [500, 300, 50, 1_000]
+    assert [tight.take(one) for one in wanted if one is not None] == [450, 300, 0, 1_000]
+    assert tight.of_room(1_000) == 450
+
+
+def test_without_room_what_is_on_the_path_counts() -> None:
+    found = path(cpu=[0, 800, 0, 0])
+
+    assert PathLedger(found).take(OnPath({"cpu": found.cpu})) == 400
