@@ -118,6 +118,7 @@ Late ranks:
     wait_chain         the longest wait, back to its origin
     replay             a job with other durations
     what_if            the step without slow ranks
+    shorter_calls      the step with shorter calls, as far as its CPUs let it be
     critical_path      what each instant of the steps waited for
     device_floor       what a step takes if its CPU is always ahead
     message_clocks     one clock for it where only messages connect ranks

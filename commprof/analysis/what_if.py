@@ -19,7 +19,7 @@ from commprof.analysis.matching import NO_MATCH, Matching
 from commprof.analysis.model import Analysis
 from commprof.analysis.peers import Peers
 from commprof.analysis.replay import Float64Array, Schedule, slowdown
-from commprof.analysis.segments import medians, smallest
+from commprof.analysis.segments import largest, medians, smallest
 from commprof.analysis.waiting import UNKNOWN, MatchTimes
 from commprof.intervals import Int64Array
 from commprof.trace.model import NOT_LAUNCHED
@@ -99,11 +99,7 @@ def replay_of(analysis: Analysis, found: Matching, times: MatchTimes, clocks: Cl
     That is where ranks are missing or have clocks of their own, where there are fewer than two closed steps or too many
     calls, and where the replay is too far off.
     """
-    whole = not analysis.missing_ranks and clocks.joined.all() and len(found.calls) <= _MOST_CALLS
-    counts = {len(rank.devices[0].steps) for rank in analysis.ranks}
-    if not whole or len(counts) != 1 or counts.pop() <= FEWEST_STEPS or len(analysis.ranks) < 2:
-        return None
-    if (found.match != NO_MATCH).mean() < _MATCHED or any(len(rank.devices) > 1 for rank in analysis.ranks):
+    if not clocks.joined.all() or not worth_replaying(analysis, found):
         return None
     # Ranks that only messages connect have no common clock: there the first step, which does not count, sets it right.
     begin = clocks.aligned(found.calls.begins, np.arange(len(analysis.ranks)))
@@ -119,16 +115,27 @@ def replay_of(analysis: Analysis, found: Matching, times: MatchTimes, clocks: Cl
     return replay if replay.error <= LARGEST_ERROR else None
 
 
+def worth_replaying(analysis: Analysis, found: Matching) -> bool:
+    """Whether all ranks are there, with enough steps, one device each and nearly all calls matched, and not too many of
+    these."""
+    counts = {len(rank.devices[0].steps) for rank in analysis.ranks}
+    if analysis.missing_ranks or len(found.calls) > _MOST_CALLS or len(analysis.ranks) < 2:
+        return False
+    if len(counts) != 1 or counts.pop() <= FEWEST_STEPS or (found.match != NO_MATCH).mean() < _MATCHED:
+        return False
+    return all(len(rank.devices) == 1 for rank in analysis.ranks)
+
+
 def _lane(analysis: Analysis, index: int, begin: int) -> _Lane:
     """Cuts of one rank; its first operation lasts ``begin`` longer than it does itself."""
     rank = analysis.ranks[index]
     calls, pieces, device = rank.calls, rank.shares.pieces, rank.devices[0]
     first = device.whole.start
     window = np.array([step.split.start for step in device.steps], np.int64)
-    starts, ends = _stretches(pieces.start, pieces.end)
+    starts, ends = stretches(pieces.start, pieces.end)
     ready = _ready(calls.start, calls.end, calls.issued, calls.stream)
     cuts = np.unique(np.concatenate([calls.start, ready, ends, window]))
-    alone: Int64Array = cuts - first - _before(starts, ends, cuts)
+    alone: Int64Array = cuts - first - time_before(starts, ends, cuts)
     ns = np.diff(alone, prepend=-begin)
     blocks = np.isin(pieces.end, ends) & (calls.end[pieces.call] <= pieces.end)
     resumes = np.stack([pieces.call[blocks], np.searchsorted(cuts, pieces.end[blocks])], axis=1)
@@ -138,7 +145,7 @@ def _lane(analysis: Analysis, index: int, begin: int) -> _Lane:
     )
 
 
-def _before(starts: Int64Array, ends: Int64Array, instants: Int64Array) -> Int64Array:
+def time_before(starts: Int64Array, ends: Int64Array, instants: Int64Array) -> Int64Array:
     """Time of the stretches that lies before each instant."""
     if not len(starts):
         return np.zeros(len(instants), np.int64)
@@ -148,7 +155,7 @@ def _before(starts: Int64Array, ends: Int64Array, instants: Int64Array) -> Int64
     return np.where(index >= 0, (np.cumsum(length) - length)[index] + inside, 0)
 
 
-def _stretches(start: Int64Array, end: Int64Array) -> tuple[Int64Array, Int64Array]:
+def stretches(start: Int64Array, end: Int64Array) -> tuple[Int64Array, Int64Array]:
     """Pieces of exposed time joined where one begins as the other ends."""
     order = np.lexsort((end, start))
     start, end = start[order], np.maximum.accumulate(end[order]) if len(end) else end
@@ -179,7 +186,7 @@ class _Job:
         first = np.concatenate([[0], np.cumsum([len(lane.ns) for lane in lanes])])
         own = int(first[-1])
         self._marks = np.stack([lane.mark + at for lane, at in zip(lanes, first[:-1].tolist(), strict=True)])
-        self.ns = np.concatenate([*(lane.ns for lane in lanes), _transfers(found, times)]).astype(np.float64)
+        self.ns = np.concatenate([*(lane.ns for lane in lanes), left_of_calls(found, times)]).astype(np.float64)
         along = np.arange(1, own)[np.diff(rank) == 0]
         before = [np.stack([along - 1, along], axis=1)]
         for index, lane in enumerate(lanes):
@@ -187,8 +194,8 @@ class _Job:
             before.append(np.stack([lane.ready + first[index], rows], axis=1))
             there = lane.resumes[lane.resumes[:, 1] + 1 < len(lane.ns)]
             before.append(np.stack([rows[there[:, 0]], there[:, 1] + 1 + first[index]], axis=1))
-        before.append(_along_streams(found, stream) + own)
-        meets = np.concatenate([np.arange(own), own + _meetings(found)])
+        before.append(along_streams(found, stream) + own)
+        meets = np.concatenate([np.arange(own), own + meetings(found)])
         self._schedule = Schedule(meets, np.concatenate(before))
         self._own = own
 
@@ -231,7 +238,7 @@ def _moved(lane: _Lane, more: Float64Array) -> Float64Array:
     return np.asarray(np.diff(at, prepend=-float(lane.begin)))
 
 
-def _transfers(found: Matching, times: MatchTimes) -> Int64Array:
+def left_of_calls(found: Matching, times: MatchTimes) -> Int64Array:
     """What is left of each call without waiting."""
     left = found.calls.duration.copy()
     wait, transfer = times.wait, times.transfer[found.of_row]
@@ -242,7 +249,12 @@ def _transfers(found: Matching, times: MatchTimes) -> Int64Array:
     return np.maximum(left, 0)
 
 
-def _along_streams(found: Matching, stream: Int64Array) -> Int64Array:
+def left_of_matches(found: Matching, times: MatchTimes) -> Int64Array:
+    """The same by match: what is left on the member that has most."""
+    return largest(left_of_calls(found, times)[found.rows], found.first)
+
+
+def along_streams(found: Matching, stream: Int64Array) -> Int64Array:
     """Pairs of rows that follow each other on a stream."""
     calls = found.calls
     order = np.lexsort((calls.start, stream, calls.rank))
@@ -251,6 +263,6 @@ def _along_streams(found: Matching, stream: Int64Array) -> Int64Array:
     return np.stack([order[:-1][same], order[1:][same]], axis=1)
 
 
-def _meetings(found: Matching) -> Int64Array:
+def meetings(found: Matching) -> Int64Array:
     """A number per row, equal for the rows of one match."""
     return np.where(found.match == NO_MATCH, len(found) + np.arange(len(found.calls)), found.match)

@@ -18,6 +18,7 @@ from commprof.analysis.buckets import FIRST_ITERATION
 from commprof.analysis.host_delays import DELAYS
 from commprof.analysis.model import Analysis, DeviceAnalysis, RankAnalysis
 from commprof.analysis.places import CAUSES, FLAGS, NOWHERE, PHASES, PURPOSES
+from commprof.analysis.shorter_calls import CallReplay, replay_calls
 from commprof.analysis.slow_links import Intermittent, SlowLink, intermittent, slow_links
 from commprof.analysis.steps import Unit, units
 from commprof.analysis.where_model import IdleTime
@@ -120,6 +121,11 @@ class Ground:
         if key not in self.found:
             self.found[key] = find()
         return self.found[key]
+
+    def replay(self) -> CallReplay | None:
+        """The run to be replayed with shorter calls, where it can be."""
+        found: CallReplay | None = self.once("replay", lambda: replay_calls(self.analysis))
+        return found
 
     @property
     def duration(self) -> int:

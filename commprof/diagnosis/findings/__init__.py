@@ -34,7 +34,8 @@ from commprof.diagnosis.findings.host import (
     paused_stage,
 )  # fmt: skip
 from commprof.diagnosis.findings.knobs import advised_for, strategy_kind
-from commprof.diagnosis.findings.network import low_bandwidth, network_intermittent, slow_link
+from commprof.diagnosis.findings.links import network_intermittent, slow_link
+from commprof.diagnosis.findings.network import low_bandwidth
 from commprof.diagnosis.findings.on_cpu import advised_for_cpu, computes_on_cpu
 from commprof.diagnosis.findings.pipeline import pipeline_bubble
 from commprof.diagnosis.findings.sharded import (

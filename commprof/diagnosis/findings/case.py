@@ -43,7 +43,9 @@ class Case:
     has to be above its noise over steps, or the charge. ``alone`` is what would come back of every step if nobody else
     were charged with it before. ``cost_ns`` is time per step inside compute (contention). ``most`` is the
     highest severity that the case may get. ``path`` is what it takes of the critical path, where that is known: then
-    this is what comes back, whatever of it is charged elsewhere.
+    this is what comes back, whatever of it is charged elsewhere. ``shorter`` is by how much each match would last
+    shorter without the cause, nanoseconds of shape ``(matches,)``: where the run can be replayed so, what that gains
+    comes back.
     """
 
     id: str
@@ -69,6 +71,7 @@ class Case:
     threshold: Threshold | None = None
     order: int = field(default=0)
     path: OnPath | None = None
+    shorter: Int64Array | None = None
 
 
 def whole(ground: Ground, rows: Mask, *parts: str) -> Claim:

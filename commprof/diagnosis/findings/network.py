@@ -1,22 +1,21 @@
-"""Networks: bandwidth against what the hardware reaches, one link against its siblings, and links that come and go."""
+"""Networks: bandwidth against what the hardware reaches."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from commprof.analysis.bandwidth import GroupBandwidth
-from commprof.analysis.combine import ranks_text
 from commprof.analysis.messages import message_times
-from commprof.analysis.slow_links import OUTLIER, SLOWER, Intermittent, SlowLink
+from commprof.analysis.segments import any_of
+from commprof.analysis.what_if import left_of_matches
 from commprof.diagnosis.findings.case import Case, Claim, ranks_of, steps_of
 from commprof.diagnosis.findings.shorter import given_back, transfers
-from commprof.diagnosis.findings.straggler import hidden_waits, late_by_transfer, late_ranks
 from commprof.diagnosis.findings.tensor import crossing
 from commprof.diagnosis.ground import P2P, Ground, Mask, ReferenceStep
 from commprof.diagnosis.model import Evidence, Threshold
@@ -28,10 +27,8 @@ from commprof.units import format_gbps
 _HALF_OF_THE_LINK = 0.5
 _APART = 2.0
 """Messages of sizes so far apart tell latency from bandwidth."""
-Link = TypeVar("Link", SlowLink, Intermittent)
+Found = TypeVar("Found")
 Times = NDArray[np.float64]
-_SHORT = 30
-"""So many characters of ranks fit into a title; a title without them says how many there are."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -94,42 +91,61 @@ class _Slow:
 def low_bandwidth(ground: Ground) -> Iterator[Case]:
     """A group's clean transfers take much longer than its machine needs for messages of their size.
 
-    What it needs is ``S f`` at the peak and an allowance for latency, which small messages are not blamed for. All
-    operations between the same ranks use the same links and are one case.
+    What it needs is ``S f`` at the peak and an allowance for latency, which small messages are not blamed for. Groups
+    with a rank in common, or between hosts with a host in common, use the same links and are one case.
     """
-    same_links: dict[tuple[int, ...] | int, list[_Slow]] = {}
-    for one in _measured(ground) if not ground.analysis.group_assumed else ():
-        if (slow := _slow(ground, one)) is not None:
-            members = ground.analysis.groups[one.group].ranks
-            same_links.setdefault(one.group if members is None else members, []).append(slow)
-    for found in same_links.values():
-        yield _low_bandwidth(ground, found)
+    measured = _measured(ground) if not ground.analysis.group_assumed else ()
+    slow = [entry for one in measured if (entry := _slow(ground, one)) is not None]
+    for found in joined(slow, lambda entry: _ports(ground, entry.one.group)):
+        if any(part.rows.any() for part in found):
+            yield _low_bandwidth(ground, found)
+
+
+def joined(found: Sequence[Found], parts: Callable[[Found], Collection[Any]]) -> list[list[Found]]:
+    """What has a part in common, with each other or with what has, together; in the order of the first of each."""
+    out: list[tuple[set[Any], list[Found]]] = []
+    for entry in found:
+        mine, apart = (set(parts(entry)), [entry]), []
+        for known in out:
+            if known[0] & mine[0]:
+                mine = (known[0] | mine[0], known[1] + mine[1])
+            else:
+                apart.append(known)
+        out = [*apart, mine]
+    return [entries for _, entries in sorted(out, key=lambda one: found.index(one[1][0]))]
+
+
+def _ports(ground: Ground, group: int) -> set[str | int]:
+    """What the links of a group share with those of others: between hosts the adapters of these, else its ranks."""
+    ranks, hosts = ground.analysis.groups[group].ranks or (), ground.analysis.hosts
+    if group in crossing(ground.analysis):
+        return {hosts[rank] for rank in ranks if rank in hosts}
+    return set(ranks) or {f"group {group}"}
 
 
 def _slow(ground: Ground, one: _Measured) -> _Slow | None:
-    """``None`` for transfers that are not, or that nobody waited for."""
+    """``None`` for transfers that are not."""
     large, ceiling = one.sizes >= ground.limits.tiny_message, one.entry.ceiling
     if not large.any() or ceiling is None:
         return None
-    between = one.group in crossing(ground.analysis)
-    needed, taken = _latency(ground, one, large, between) + one.moved[large] / ceiling.low, one.ns[large]
+    between, limits = one.group in crossing(ground.analysis), ground.limits
+    middle = limits.middle_latency_ns if between else limits.middle_inner_latency_ns
+    needed, taken = _latency(ground, one, large, middle) + one.moved[large] / ceiling.low, one.ns[large]
     efficiency = _efficiency(ground, one, large, between)
     rows = (ground.exposed.group == one.group) & ground.operation_is(*one.operations)
     rows &= ground.exposed.size >= ground.limits.tiny_message
-    if efficiency >= one.limit or not rows.any():
+    if efficiency >= one.limit:
         return None
     return _Slow(one, large, efficiency, np.maximum(1 - needed / taken, 0.0), rows)
 
 
 def _low_bandwidth(ground: Ground, found: Sequence[_Slow]) -> Case:
-    """What is slow between the same ranks; the first stands for exchanges that have no bandwidth of their own."""
+    """What is slow over the same links."""
     ones = [slow.one for slow in found]
-    group, ceiling = ones[0].group, ones[0].entry.ceiling
+    group = next((slow.one.group for slow in found if slow.rows.any()), ones[0].group)
+    ceiling = ones[0].entry.ceiling
     assert ceiling is not None
-    alike = _of_ranks(ground, ground.analysis.groups[group].ranks)
-    parts = [
-        _excess(ground, slow.one, slow.large, slow.share, alike if slow is found[0] else ()) for slow in found
-    ]  # fmt: skip
+    parts = [_excess(ground, slow.one, slow.large, slow.share, alike) for slow, alike in _with_alike(ground, found)]
     rows = np.logical_or.reduce([slow.rows for slow in found])
     worst = min(found, key=lambda slow: slow.efficiency / slow.one.limit)
     between = group in crossing(ground.analysis)
@@ -153,8 +169,29 @@ def _low_bandwidth(ground: Ground, found: Sequence[_Slow]) -> Case:
         ),
         ranks=ranks_of(ground, rows), steps=steps_of(ground, rows), group_id=group, calls=ground.calls_in(rows),
         confidence="estimate" if any(one.entry.contended or not one.entry.undisturbed for one in ones) else "bound",
-        threshold=Threshold(worst.one.limit, "share of the transfer", ceiling.source),
+        threshold=Threshold(worst.one.limit, "share of the transfer", ceiling.source), shorter=_too_long(ground, found),
     )  # fmt: skip
+
+
+def _too_long(ground: Ground, found: Sequence[_Slow]) -> Int64Array | None:
+    """By how much each match lasts too long; unequal all-to-alls of the same ranks by the same share."""
+    calls = ground.analysis.matching
+    if calls is None or ground.analysis.times is None:
+        return None
+    rows = calls.rows[calls.first[:-1]]
+    lasted, size, fused = left_of_matches(calls, ground.analysis.times), calls.calls.size[rows], calls.calls.fused[rows]
+    unequal = any_of(calls.calls.unequal[calls.rows] > 0, calls.first)
+    out = np.zeros(len(calls), np.int64)
+    for slow, alike in _with_alike(ground, found):
+        one = slow.one
+        mine = (calls.group == one.group) & np.isin(
+            calls.operation, [OPERATIONS.index(name) for name in one.operations]
+        )
+        mine |= np.isin(calls.group, alike) & unequal
+        mine &= ~fused & (size >= ground.limits.tiny_message)
+        ns = lasted * np.interp(size, one.sizes[slow.large], slow.share)
+        out = np.maximum(out, np.where(mine, ns, 0).astype(np.int64))
+    return out
 
 
 def _rates(found: Sequence[_Slow], where: str = "") -> str:
@@ -180,9 +217,8 @@ def _latency_of(limits: Thresholds, sizes: Times, moved: Times, ns: Times) -> fl
     return 2 * float(ns[small].min()) if small.any() else math.inf
 
 
-def _latency(ground: Ground, one: _Measured, large: Mask, between: bool) -> Times:
-    """What each message may take beside its bytes, ns: the usual latency, or less where less shows."""
-    usual = ground.limits.latency_ns if between else ground.limits.inner_latency_ns
+def _latency(ground: Ground, one: _Measured, large: Mask, usual: int) -> Times:
+    """What each message may take beside its bytes, ns: the ``usual`` latency, or less where less shows."""
     shown = np.where(one.sizes[large] >= ground.limits.large_message, min(usual, one.latency), usual)
     return np.asarray(shown * _hops(ground, one, large))
 
@@ -194,11 +230,11 @@ def _efficiency(ground: Ground, one: _Measured, large: Mask, between: bool) -> f
     which latency may be the larger part are left out.
     """
     assert one.entry.ceiling is not None
-    latency, taken = _latency(ground, one, large, between), one.ns[large]
+    usual = ground.limits.latency_ns if between else ground.limits.inner_latency_ns
+    latency, taken = _latency(ground, one, large, usual), one.ns[large]
     at_peak = one.moved[large] / one.entry.ceiling.low
     sure = (one.sizes[large] >= ground.limits.large_message) & (at_peak >= latency) & (taken > latency)
-    shows = one.latency < (ground.limits.latency_ns if between else ground.limits.inner_latency_ns)
-    if shows and sure.any():
+    if one.latency < usual and sure.any():
         return float(at_peak[sure].sum() / (taken - latency)[sure].sum())
     return float((latency + at_peak).sum() / taken.sum())
 
@@ -210,135 +246,19 @@ def _hops(ground: Ground, one: _Measured, large: Mask) -> NDArray[np.float64]:
     return np.where(one.sizes[large] >= ground.limits.large_message, 1.0, float(levels))
 
 
+def _with_alike(ground: Ground, found: Sequence[_Slow]) -> Iterator[tuple[_Slow, tuple[int, ...]]]:
+    """Each with the groups for which it stands, of the same ranks: the first of these."""
+    seen: set[tuple[int, ...] | None] = set()
+    for slow in found:
+        ranks = ground.analysis.groups[slow.one.group].ranks
+        yield slow, () if ranks in seen else _of_ranks(ground, ranks)
+        seen.add(ranks)
+
+
 def _of_ranks(ground: Ground, members: tuple[int, ...] | None) -> tuple[int, ...]:
     """All groups of exactly these ranks: they have the same links."""
     groups = ground.analysis.groups
     return tuple(index for index, group in enumerate(groups) if members is not None and group.ranks == members)
-
-
-def slow_link(ground: Ground) -> Iterator[Case]:
-    """Groups that are slower than their siblings, whoever comes late; those that share a rank are one case."""
-    for rows in by_rank(ground.slow_links):
-        claim, mine = _claim(ground, rows)
-        if not mine.any():
-            continue
-        first = rows[0]
-        operation = OPERATIONS[first.operation].replace("_", "-")
-        yield Case(
-            "slow-link",
-            f"The link or adapter of {_whose(rows)} is slow: its {operation} takes {first.factor:.1f} times as long as "
-            "that of its siblings",
-            claim,
-            (
-                "Look at links and adapters of these ranks (nvidia-smi nvlink -s, ibstat, ethtool: width, speed, error "
-                "and "
-                "retry counters), cables and switch ports; move the ranks to other machines to see whether it moves "
-                "along.",
-            ),
-            (
-                Evidence("transfer against its siblings", round(first.factor, 3), "times as long"),
-                Evidence("groups of the same kind", first.siblings, "groups"),
-                Evidence("calls", sum(row.calls for row in rows), "calls"),
-            ),
-            ranks=common_ranks(rows), steps=steps_of(ground, mine), group_id=first.group, calls=ground.calls_in(mine),
-            threshold=Threshold(SLOWER, "times as long", "default: more than the spread of healthy links"),
-        )  # fmt: skip
-
-
-def network_intermittent(ground: Ground) -> Iterator[Case]:
-    """The same messages take much longer now and then; groups that share a rank are one case."""
-    for rows in by_rank(ground.intermittent):
-        claim, mine = _claim(ground, rows)
-        factors = np.concatenate([row.factors for row in rows])
-        if not mine.any():
-            continue
-        operations = ", ".join(sorted({OPERATIONS[row.operation].replace("_", "-") for row in rows}))
-        yield Case(
-            "network-intermittent",
-            f"The network is slow now and then: {len(factors)} of {sum(row.calls for row in rows)} {operations} calls "
-            f"take up to {factors.max():.0f} times as long as most",
-            claim,
-            (
-                "Look for what shares the network at those times (checkpoints, other jobs, congestion), for flapping "
-                "links "
-                "(error counters, link downs) and for retries (NCCL_IB_TIMEOUT, NCCL_IB_RETRY_CNT).",
-            ),
-            (
-                Evidence("slow calls", len(factors), "calls"),
-                Evidence("median of them against most", round(float(np.median(factors)), 3), "times as long"),
-            ),
-            ranks=common_ranks(rows), steps=steps_of(ground, mine), group_id=rows[0].group, calls=ground.calls_in(mine),
-            threshold=Threshold(OUTLIER, "times as long", "default: twice what is usual"), by_event=True,
-        )  # fmt: skip
-
-
-def by_rank(rows: Sequence[Link]) -> list[list[Link]]:
-    """Rows that have a rank in common, which may be the one at fault, together; in the order of the first of each."""
-    out: list[list[Link]] = []
-    for row in rows:
-        for known in out:
-            if set(common_ranks(known)) & set(row.ranks):
-                known.append(row)
-                break
-        else:
-            out.append([row])
-    return out
-
-
-def common_ranks(rows: Sequence[Link]) -> tuple[int, ...]:
-    """The ranks that all of these rows have."""
-    return tuple(sorted(set(rows[0].ranks).intersection(*(row.ranks for row in rows))))
-
-
-def _whose(rows: Sequence[Link]) -> str:
-    ranks = common_ranks(rows)
-    if not ranks:
-        return "one group"
-    text = f"{'rank' if len(ranks) == 1 else 'ranks'} {ranks_text(ranks)}"
-    return text if len(text) <= _SHORT else f"one group of {len(ranks)} ranks"
-
-
-def _claim(ground: Ground, links: Sequence[Link]) -> tuple[Claim, Mask]:
-    """What calls that last too long cost, and the rows of these: their own excess, and the waiting of others for ranks
-    that they hold up."""
-    excess = dict(
-        zip(
-            np.concatenate([row.matches for row in links]).tolist(),
-            np.concatenate([row.excess for row in links]).tolist(),
-            strict=True,
-        )
-    )
-    mine = np.isin(ground.exposed.match, list(excess))
-    members = {rank for row in links for rank in row.ranks}
-    late = late_ranks(ground)
-    holding = late_by_transfer(ground) & members
-    held, own = np.isin(late, sorted(holding)), _excess_of(ground, excess)
-    # What waited behind compute for the ranks that are held up runs later for it, and is exposed then.
-    rest = given_back(ground, lambda step: own(step) + hidden_waits(ground, step, holding))
-    others = ground.role_is("pp") & ground.operation_is(*P2P)
-    if isinstance(links[0], Intermittent):
-        # All ranks of a slow call come late to their next one, so that none of them is named.
-        others |= np.isin(late, sorted(members))
-    wait = np.where(held, ground.exposed.wait, _held_up(ground, excess, rest, others & ~held))
-    return Claim(rest=rest, wait=wait), mine | (wait > 0) | (rest > 0)
-
-
-def _held_up(ground: Ground, excess: dict[int, int], rest: Int64Array, rows: Mask) -> Int64Array:
-    """Waiting in these rows that slow calls elsewhere cause: for ranks that were in them, or for what a neighbour in a
-    pipeline got late. No more of it than the calls of the step last too long beyond what they expose themselves."""
-    found = ground.analysis.matching
-    if found is None or not rows.any():
-        return np.zeros(len(rest), np.int64)
-    names = found.calls.step_names
-    matches = np.array(list(excess), np.int64)
-    step_of = found.calls.step[found.rows[found.first[matches]]]
-    total = np.bincount(step_of + 1, list(excess.values()), minlength=len(names) + 1)[1:]
-    known = dict(zip(names, total.tolist(), strict=True))
-    own = ground.per_step(ground.exposed.step, rest)
-    room = np.array([sum(known.get(name, 0.0) for name in step.unit.names) for step in ground.steps]) - own
-    wait = np.where(rows, ground.exposed.wait, 0)
-    share = np.clip(room / np.maximum(ground.per_step(ground.exposed.step, wait), 1), 0.0, 1.0)
-    return np.floor(wait * share[ground.exposed.step]).astype(np.int64)
 
 
 def _excess(
@@ -361,15 +281,5 @@ def _excess(
         if not one.entry.undisturbed and set(one.operations) <= set(P2P):
             lasted = np.minimum(lasted, np.interp(calls.size_bytes, one.sizes[large], one.ns[large]))
         return np.where(mine, lasted * part, 0).astype(np.int64)
-
-    return of_step
-
-
-def _excess_of(ground: Ground, excess: dict[int, int]) -> Callable[[ReferenceStep], Int64Array]:
-    """By how much single calls last too long; ``excess`` (ns) by match."""
-
-    def of_step(step: ReferenceStep) -> Int64Array:
-        match = ground.analysis.waiting[step.where].match if ground.analysis.waiting else ()
-        return np.array([excess.get(number, 0) for number in match] or [0] * len(step.rank.calls), np.int64)
 
     return of_step

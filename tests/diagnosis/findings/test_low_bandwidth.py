@@ -17,16 +17,18 @@ RANKS: dict[str, Any] = {"ranks": [0, 1], "group": "5", "description": "pp"}
 
 
 def stage(rank: int, length: int) -> Trace:
-    """Four messages of 4 MB per step from rank 0 to rank 1, which waits 300 µs for each; three steps."""
+    """Four messages of 4 MB per step from rank 0 to rank 1, which waits 300 µs for each; three steps, each launched at
+    its begin."""
     trace = Trace(rank=rank)
     for step in range(3):
         trace.step(step, STEP * step, STEP * (step + 1))
         for number in range(COUNT):
             at = STEP * step + EACH * number
             sent = at + 1_000
-            trace.gemm(at, sent if rank == 0 else sent - 300, launch=at - 20)
+            launch = STEP * step + 20 * number
+            trace.gemm(at, sent if rank == 0 else sent - 300, launch=launch)
             trace.collective(
-                "recv" if rank else "send", sent - (300 if rank else 0), sent + length, launch=at - 10,
+                "recv" if rank else "send", sent - (300 if rank else 0), sent + length, launch=launch + 10,
                 metadata={**RANKS, "Src Rank": 0, "Dst Rank": 1, "elements": 1_000_000, "seq": COUNT * step + number},
             )  # fmt: skip
         trace.gemm(STEP * step + EACH * COUNT, STEP * (step + 1), launch=STEP * step)
@@ -35,12 +37,13 @@ def stage(rank: int, length: int) -> Trace:
 
 @pytest.mark.parametrize(("length", "low"), [(200, True), (100, False)])
 def test_messages_are_held_against_the_hardware_by_their_later_side(length: int, low: bool, judge: Judge) -> None:
-    # 4 MB at 100 GB/s need 40 us, and 15 of latency: 55. Of 100 that is more than half, of 200 it is not.
+    # 4 MB at 100 GB/s need 40 us, and up to 15 of latency: 55. Of 100 that is more than half, of 200 it is not. What is
+    # promised leaves 11 to latency, the middle of what it is inside a host.
     judged = judge(*(stage(rank, length) for rank in (0, 1)), options=("--hardware", "100"))
 
     assert ("low-bandwidth" in judged.named) == low
     if low:
-        assert judged.by_id["low-bandwidth"]["recoverable_ns"] == pytest.approx(COUNT * 145_000, rel=0.01)
+        assert judged.by_id["low-bandwidth"]["recoverable_ns"] == pytest.approx(COUNT * 149_000, rel=0.01)
 
 
 def beside_a_kernel(lengths: list[int]) -> list[Trace]:
@@ -62,21 +65,22 @@ def beside_a_kernel(lengths: list[int]) -> list[Trace]:
 def test_calls_that_never_run_alone_are_slow_if_half_of_the_link_would_not_explain_it(
     length: int, low: bool, judge: Judge
 ) -> None:
-    # 8 MB between two ranks at 100 GB/s need 80 us, and 15 of latency: 95. With half of the link and the half that
-    # counts as healthy that is 380; of 400 it is less, of 150 it is not. Every call begins beside a kernel.
+    # 8 MB between two ranks at 100 GB/s need 80 us, and up to 15 of latency: 95. With half of the link and the half
+    # that counts as healthy that is 380; of 400 it is less, of 150 it is not. Every call begins beside a kernel. Usual
+    # are 11 us of latency: 91 of 400 would be left.
     judged = judge(*beside_a_kernel([length] * 4), options=("--hardware", "100"))
 
     assert ("low-bandwidth" in judged.named) == low
     if low:
-        assert judged.by_id["low-bandwidth"]["recoverable_ns"] == pytest.approx(305_000, rel=0.01)
+        assert judged.by_id["low-bandwidth"]["recoverable_ns"] == pytest.approx(309_000, rel=0.001)
 
 
 def test_a_call_that_shares_the_link_gets_shorter_in_proportion(judge: Judge) -> None:
-    # As above; in every second step the call shares the link and takes 700 us: at 100 GB/s it would take 166.25.
+    # As above; in every second step the call shares the link and takes 700 us: at 100 GB/s it would take 159.25.
     judged = judge(*beside_a_kernel([400, 700, 400, 700, 400]), options=("--hardware", "100"))
 
-    # Five steps: 400 - 95 in three of them, 700 - 166.25 in two.
-    assert judged.by_id["low-bandwidth"]["recoverable_ns"] == pytest.approx((3 * 305_000 + 2 * 533_750) / 5, rel=0.01)
+    # Five steps: 400 - 91 in three of them, 700 - 159.25 in two.
+    assert judged.by_id["low-bandwidth"]["recoverable_ns"] == pytest.approx((3 * 309_000 + 2 * 540_750) / 5, rel=0.001)
 
 
 def exchanging(rank: int) -> Trace:
@@ -97,8 +101,8 @@ def exchanging(rank: int) -> Trace:
 def test_an_exchange_over_the_same_links_is_slow_like_the_reductions(judge: Judge) -> None:
     judged = judge(*(exchanging(rank) for rank in (0, 1)), options=("--hardware", "100"))
 
-    # One size: of 405 us 40 are needed and 15 allowed for latency. The exchange has no bandwidth of its own.
-    share = 1 - 55 / 405
+    # One size: of 405 us 40 are needed and 11 left to latency. The exchange has no bandwidth of its own.
+    share = 1 - 51 / 405
     back = sum(row["recoverable_ns"] for row in judged.report["findings"] if row["id"] == "low-bandwidth")
     assert back == pytest.approx(share * (405_000 + 1_000_000), abs=99)
 
@@ -121,9 +125,9 @@ def reduced_and_gathered(rank: int) -> Trace:
 def test_operations_over_the_same_links_are_one_finding(judge: Judge) -> None:
     judged = judge(*(reduced_and_gathered(rank) for rank in (0, 1)), options=("--hardware", "100"))
 
-    # Both move 4 MB over the link: 40 us, and 15 allowed for latency, of 405. 4 MB in 405 us are 9.88 GB/s.
+    # Both move 4 MB over the link: 40 us, and 11 left to latency, of 405. 4 MB in 405 us are 9.88 GB/s.
     (finding,) = [row for row in judged.report["findings"] if row["id"] == "low-bandwidth"]
-    assert finding["recoverable_ns"] == pytest.approx(2 * 350_000, abs=99)
+    assert finding["recoverable_ns"] == pytest.approx(2 * 354_000, abs=99)
     assert "all-gather reaches 9.88 GB/s, all-reduce 9.88 GB/s" in finding["title"]
 
 

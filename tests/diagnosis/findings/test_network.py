@@ -8,7 +8,7 @@ from typing import Any, cast
 import numpy as np
 
 from commprof.analysis.slow_links import SlowLink
-from commprof.diagnosis.findings.network import by_rank, common_ranks
+from commprof.diagnosis.findings.links import by_rank, common_ranks
 from commprof.diagnosis.findings.tensor import _has_to_cross
 
 
