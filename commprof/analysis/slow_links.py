@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,7 +18,8 @@ from commprof.analysis.model import Analysis
 from commprof.analysis.places import FLAGS
 from commprof.analysis.segments import smallest
 from commprof.analysis.waiting import MatchTimes
-from commprof.intervals import Int64Array
+from commprof.intervals import Int64Array, expand_ranges
+from commprof.trace.operations import OPERATIONS
 
 SLOWER = 1.5
 """A group is slow if its transfers last so many times as long as those of its siblings: more than the spread of healthy
@@ -35,10 +36,17 @@ _ALONE = 4.0
 _ODD = (FLAGS.index("profiler-start"), FLAGS.index("first-use"))
 
 
+def _none() -> Int64Array:
+    return np.empty(0, np.int64)
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class SlowLink:
     """One group, or for messages one pair of ranks in it, that is slower than its ``siblings`` in one operation,
-    ``factor`` times at the median over sizes; ``matches`` are its calls, ``excess`` what each lasts too long (ns)."""
+    ``factor`` times at the median over sizes; ``matches`` are its calls, ``excess`` what each lasts too long (ns).
+
+    ``beside`` are calls of other groups without siblings over the same link, and ``beside_excess`` what it makes them
+    last longer (ns)."""
 
     group: int
     operation: int
@@ -48,12 +56,17 @@ class SlowLink:
     calls: int
     matches: Int64Array
     excess: Int64Array
+    beside: Int64Array = field(default_factory=_none)
+    beside_excess: Int64Array = field(default_factory=_none)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Intermittent:
     """Calls of one group and operation that are slow now and then: ``matches`` with their own ``factors`` and
-    ``excess`` (ns), among ``calls`` of their kind."""
+    ``excess`` (ns), among ``calls`` of their kind.
+
+    ``beside`` are other calls that share a link with them meanwhile, and ``beside_excess`` what they last longer than
+    most of their kind (ns)."""
 
     group: int
     operation: int
@@ -62,6 +75,8 @@ class Intermittent:
     factors: NDArray[np.float64]
     excess: Int64Array
     calls: int
+    beside: Int64Array = field(default_factory=_none)
+    beside_excess: Int64Array = field(default_factory=_none)
 
 
 @dataclass(slots=True, eq=False)
@@ -150,7 +165,35 @@ def slow_links(analysis: Analysis) -> list[SlowLink]:
                     group, operation, ranks, factor, max(entry[2] for entry in entries), len(matches), matches, excess
                 )
             )
+    compared = {key[:2] for key in ratios}
+    out = [_with_others(analysis, kinds, one_way, link, compared) for link in out]
     return sorted(out, key=lambda entry: -entry.factor)
+
+
+def _with_others(
+    analysis: Analysis, kinds: _Kinds, one_way: NDArray[np.bool_], link: SlowLink, compared: set[tuple[int, int]]
+) -> SlowLink:
+    """A slow link with the calls of groups that need it too and have no siblings to be held against: what is left of
+    its bandwidth is left to them. None gets shorter than the hardware lets it be."""
+    matches, excess = [_none()], [_none()]
+    for (group, operation, size, pair), mine in kinds.each():
+        facts, name = analysis.groups[group], OPERATIONS[operation]
+        same = set(link.ranks) <= set(facts.ranks or ()) and group != link.group
+        if not same or pair >= 0 or one_way[mine[0]] or (group, operation) in compared:
+            continue
+        entry = analysis.bandwidth.get((group, name))
+        if entry is None or entry.ceiling is None or _crosses(analysis, group, -1) != _crosses_link(analysis, link):
+            continue
+        needed = size * entry.factor / entry.ceiling.low
+        longer = kinds.transfer[mine] * (1 - 1 / link.factor)
+        matches.append(kinds.match[mine])
+        excess.append(np.maximum(np.minimum(longer, kinds.transfer[mine] - needed), 0).astype(np.int64))
+    return replace(link, beside=np.concatenate(matches), beside_excess=np.concatenate(excess))
+
+
+def _crosses_link(analysis: Analysis, link: SlowLink) -> bool | None:
+    hosts = {analysis.hosts.get(rank) for rank in link.ranks}
+    return None if None in hosts else len(hosts) > 1
 
 
 def _crosses(analysis: Analysis, group: int, pair: int) -> bool | None:
@@ -180,6 +223,7 @@ def intermittent(analysis: Analysis) -> list[Intermittent]:
     kinds = _kinds(analysis, found, times)
     sharers = beside(found, times.transfer)[kinds.match]
     slow: dict[tuple[int, int], tuple[list[int], list[float], list[int], int]] = {}
+    longer = np.zeros(len(kinds.match), np.int64)
     for (group, operation, _, _), mine in kinds.each():
         directed = bool(times.one_way[kinds.match[mine[0]]])
         least, outlier, most = (
@@ -191,13 +235,14 @@ def intermittent(analysis: Analysis) -> list[Intermittent]:
         usual = float(np.median(np.sort(transfer)[: (len(transfer) + 1) // 2]))
         # As many others as share its links may make it so many times as long: that is no fault of the network.
         over = (transfer >= (outlier + sharers[mine]) * usual) & (transfer - usual >= least)
+        longer[mine] = np.maximum(transfer - usual, 0).astype(np.int64)
         entry = slow.setdefault((group, operation), ([], [], [], 0))
         if over.sum() <= most * len(mine):
             entry[0].extend(kinds.match[mine[over]].tolist())
             entry[1].extend((transfer[over] / usual).tolist())
             entry[2].extend((transfer[over] - usual).astype(np.int64).tolist())
         slow[group, operation] = (*entry[:3], entry[3] + len(mine))
-    return [
+    out = [
         Intermittent(
             group, operation, analysis.groups[group].ranks or (), np.array(matches, np.int64), np.array(factors),
             np.array(excess, np.int64), calls,
@@ -205,3 +250,36 @@ def intermittent(analysis: Analysis) -> list[Intermittent]:
         for (group, operation), (matches, factors, excess, calls) in slow.items()
         if len(matches) >= 2 or (matches and max(factors) >= _ALONE)
     ]  # fmt: skip
+    taken = np.concatenate([_none(), *(row.matches for row in out)])
+    free = np.where(np.isin(kinds.match, taken), 0, longer)
+    return [
+        _with_sharers(found, times.transfer, row, kinds.match[free >= LEAST_NS], free[free >= LEAST_NS]) for row in out
+    ]
+
+
+def _with_sharers(
+    found: Matching, transfer: Int64Array, row: Intermittent, matches: Int64Array, longer: Int64Array
+) -> Intermittent:
+    """Slow calls with those of ``matches`` that transfer on one of their ranks while they do: they share a link."""
+    start, end, rank = _transferring(found, transfer, row.matches)
+    mine, until, on = _transferring(found, transfer, matches)
+    key = np.unique(np.concatenate([rank, on]), return_inverse=True)[1]
+    origin = int(min(start.min(), mine.min(initial=start.min())))
+    span = int(max(end.max(), until.max(initial=0))) - origin + 1
+    shift, other = key[: len(rank)] * span - origin, key[len(rank) :] * span - origin
+    begun = np.searchsorted(np.sort(start + shift), until + other, side="left")
+    over = np.searchsorted(np.sort(end + shift), mine + other, side="right")
+    of = np.repeat(np.arange(len(matches)), np.diff(found.first)[matches])
+    shared = np.bincount(of, begun > over, minlength=len(matches)) > 0
+    return replace(row, beside=matches[shared], beside_excess=longer[shared])
+
+
+def _transferring(
+    found: Matching, transfer: Int64Array, matches: Int64Array
+) -> tuple[Int64Array, Int64Array, Int64Array]:
+    """When the rows of these matches transfer, up to their end, and their ranks."""
+    entries = expand_ranges(found.first[matches], found.first[matches + 1])[1]
+    rows = found.rows[entries]
+    end = found.calls.end[rows]
+    lasted = np.minimum(np.maximum(transfer[found.of_row[entries]], 1), found.calls.duration[rows])
+    return end - lasted, end, found.calls.rank[rows]

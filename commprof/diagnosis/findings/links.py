@@ -109,9 +109,13 @@ def _whose(rows: Sequence[Link]) -> str:
 
 
 def _excess_by_match(links: Sequence[Link]) -> dict[int, int]:
-    """By how much single calls last too long, ns by match."""
-    matches, excess = np.concatenate([row.matches for row in links]), np.concatenate([row.excess for row in links])
-    return dict(zip(matches.tolist(), excess.tolist(), strict=True))
+    """By how much single calls last too long, ns by match, those that share the link included."""
+    out: dict[int, int] = {}
+    for row in links:
+        for matches, excess in ((row.matches, row.excess), (row.beside, row.beside_excess)):
+            for match, ns in zip(matches.tolist(), excess.tolist(), strict=True):
+                out[match] = max(ns, out.get(match, 0))
+    return out
 
 
 def _of_matches(ground: Ground, excess: dict[int, int]) -> Int64Array | None:
