@@ -41,6 +41,7 @@ which it waits, takes longer with its launch."""
 _NEAR_NS = 3_000
 _READ_NS = 20_000
 """A CPU that waits for its device goes on so soon after the last communication (as in the critical path)."""
+_ISSUE, _WAIT, _RESTART = range(3)
 _HELD_UP = 0.02
 """A device that has nothing to do for its CPU for this share of its time: such a CPU is no further ahead."""
 
@@ -197,7 +198,7 @@ def _device(rank: RankAnalysis, first: int, first_call: int, begin: int, marks: 
     origin = rank.devices[0].whole.start
     starts, ends = stretches(pieces.start, pieces.end)
     ready, needed = _ready(rank), np.array([instant for _, instant in _needs(rank)], np.int64)
-    cuts = np.unique(np.concatenate([calls.start, ready, ends, marks, trail.done, needed]))
+    cuts = np.unique(np.concatenate([calls.start, ready, ends, marks, trail.done, needed, _restarts(trail)]))
     cuts = np.unique(np.maximum(cuts, origin))
     alone: Int64Array = cuts - origin - time_before(starts, ends, cuts)
     ns = np.maximum(np.diff(alone, prepend=-begin), 0)
@@ -254,7 +255,8 @@ def _before_device(lane: _Lane, operations: Int64Array, instants: Int64Array) ->
 
 
 def _add_cpu(rank: RankAnalysis, lane: _Lane, first: int, begin: int) -> None:
-    """The CPU of a rank: an operation up to each launch of a call and to the begin of each of its waits. One that is
+    """The CPU of a rank: an operation up to each launch of a call, to the begin of each of its waits, and to what it
+    launches first after one if the device waits for that. One that is
     never seen to wait for its device, and hardly ever held it up, may wait unseen: what it takes by itself is not known
     then, and it is left out."""
     calls, trail = rank.calls, rank.trail
@@ -267,29 +269,43 @@ def _add_cpu(rank: RankAnalysis, lane: _Lane, first: int, begin: int) -> None:
     order = known[np.argsort(calls.issued[known], kind="stable")]
     issued = calls.issued[order]
     waits = np.flatnonzero((trail.waits.ends > issued[0]) & (trail.waits.ends <= issued[-1]))
-    time = np.concatenate([issued, trail.waits.ends[waits]])
-    until = np.concatenate([issued, trail.waits.starts[waits]])
-    sort = np.argsort(time, kind="stable")
-    time, until, event = time[sort], until[sort], sort
-    is_wait = event >= len(issued)
+    restarts = _restarts(trail)
+    restarts = restarts[(restarts > issued[0]) & (restarts <= issued[-1])]
+    kind = np.repeat([_ISSUE, _WAIT, _RESTART], [len(issued), len(waits), len(restarts)])
+    time = np.concatenate([issued, trail.waits.ends[waits], restarts])
+    until = np.concatenate([issued, trail.waits.starts[waits], restarts])
+    which = np.concatenate([order, waits, restarts])
+    sort = np.lexsort((kind, time))
+    time, until, which, kind = time[sort], until[sort], which[sort], kind[sort]
     taken = np.maximum(np.diff(time, prepend=time[0]) - (time - until), 0).astype(np.float64)
-    lane.cpu = taken * _busy_part(rank, order, taken, is_wait)
-    lane.cpu[0] = max(0, int(time[0]) - rank.devices[0].whole.start + begin)
+    lane.cpu = taken * _busy_part(rank, order, taken, kind == _ISSUE)
+    lane.cpu[0] = max(0, int(time[0]) - whole.start + begin)
     operation = np.arange(len(time)) + first
     lane.pairs.append(np.stack([operation[:-1], operation[1:]], axis=1))
-    launches, row = operation[~is_wait], order[event[~is_wait]]
+    launches, row = operation[kind == _ISSUE], which[kind == _ISSUE]
     lane.pairs.append(np.stack([launches, row + lane.first_call], axis=1))
     lane.pairs.append(_before_device(lane, launches, lane.ready[row]))
-    waiting = operation[:-1][is_wait[:-1]]
-    ended = _ended_by(rank, lane, trail, waits[event[:-1][is_wait[:-1]] - len(issued)])
-    lane.pairs.append(np.stack([ended, waiting + 1], axis=1)[ended >= 0])
+    again = kind == _RESTART
+    lane.pairs.append(_before_device(lane, operation[again], np.maximum(which[again], lane.cuts[0])))
+    waiting = np.flatnonzero(kind[:-1] == _WAIT)
+    ended = _ended_by(rank, lane, trail, which[waiting])
+    lane.pairs.append(np.stack([ended, operation[waiting + 1]], axis=1)[ended >= 0])
 
 
-def _busy_part(rank: RankAnalysis, order: Int64Array, taken: Float64Array, is_wait: NDArray[np.bool_]) -> Float64Array:
+def _restarts(trail: Trail) -> Int64Array:
+    """When the CPU launched what the device had to wait for after each wait for it."""
+    place = np.searchsorted(trail.host.ends, trail.waits.ends)
+    there = place < len(trail.host)
+    following = np.append(trail.waits.starts[1:], np.iinfo(np.int64).max)[: len(place)]
+    launched = np.append(trail.host.ends, 0)[np.where(there, place, -1)]
+    return np.unique(launched[there & (launched <= following)])
+
+
+def _busy_part(rank: RankAnalysis, order: Int64Array, taken: Float64Array, issue: NDArray[np.bool_]) -> Float64Array:
     """Which part of the time between two launches of calls, waits left out, the CPU did not wait in launches either."""
     assert rank.behaviour is not None
     busy = np.diff(rank.behaviour.host_busy[:, order].sum(axis=0), prepend=0)
-    launch: Int64Array = np.cumsum(~is_wait) - ~is_wait
+    launch: Int64Array = np.cumsum(issue) - issue
     total = np.bincount(launch, taken, minlength=len(order))
     part = np.minimum(np.maximum(busy, 0) / np.maximum(total, 1.0), 1.0)
     return np.asarray(part[launch])
