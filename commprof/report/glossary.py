@@ -170,6 +170,14 @@ MEASURED = (
         "cannot be told apart.",
     ),
     Term(
+        "waiting-hidden",
+        "Exposed waiting, all waiting",
+        'Waiting may be hidden behind compute, and then costs nothing. Verdict, causes and findings, and "of it '
+        "waiting\" in the tables of groups, are exposed waiting alone. All waiting, in the page's table of groups, the "
+        "tables by rank and the heat maps of ranks that wait, holds both: do not add the two, the one is a part of the "
+        "other.",
+    ),
+    Term(
         "skew",
         "Last to arrive, skew",
         "The rank that entered a collective last, and the time from the first arrival to the last. By aligned clocks "

@@ -160,12 +160,22 @@ def _groups(report: dict[str, Any]) -> str:
             "n/a" if row["calls_without_size"] == row["calls"] else format_bytes(row["bytes"]),
             format_ns(row["comm_ns"]),
             format_ns(row["exposed_ns"]),
-            format_ns(row.get("wait_ns")),
+            format_ns(row.get("exposed_wait_ns")),
             format_gbps(row.get("busbw_gbps_median")),
         ]
         for row in report["groups"][:_MOST_GROUPS]
     ]
-    head = ["operation", "group", "ranks", "calls", "bytes", "time in calls", "exposed", "waiting", "bus bandwidth"]
+    head = [
+        "operation",
+        "group",
+        "ranks",
+        "calls",
+        "bytes",
+        "time in calls",
+        "exposed",
+        "of it waiting",
+        "bus bandwidth",
+    ]
     return _table(head, rows)
 
 

@@ -171,7 +171,7 @@ def test_on_a_phone_the_table_of_calls_shows_which_how_long_and_why_without_scro
 
     assert narrow == ["Rank", "Step", "Operation", "Size", "Exposed", "Cause"]
     assert too_wide <= 0
-    assert {"Duration", "Waiting", "Start", "Group", "Type"} <= set(every)
+    assert {"Duration", "All waiting", "Start", "Group", "Type"} <= set(every)
 
 
 def test_the_table_of_collectives_sorts_and_filters(opened: Any) -> None:

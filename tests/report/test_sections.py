@@ -527,3 +527,17 @@ def test_tensor_parallel_blocks_of_all_groups_share_a_row(report: Json) -> None:
     assert (row["calls"], row["comm"], row["exposed"], row["structural"]) == ("8", "10.0 µs", "7.50 µs", "4.00 µs")
     assert (row["exposed_width"], row["hidden_width"]) == (75, 25)
     assert found["groups"] == "2 groups"
+
+
+def test_exposed_and_hidden_waiting_of_a_group_stand_apart(report: Json) -> None:
+    # 900 µs of waiting, 300 of them exposed: the rest lay behind compute and cost nothing.
+    report["groups"] = [
+        {**report["groups"][0], "wait_ns": 900_000, "exposed_wait_ns": 300_000, "exposed_host_ns": None}
+    ]
+
+    found = groups.groups(report)
+
+    assert found is not None
+    (shown,) = found["rows"]
+    assert (shown["wait"], shown["hidden_wait"]) == ("900 µs", "600 µs")
+    assert shown["exposed_of"] == ["of it waiting 300 µs"]

@@ -57,7 +57,7 @@ COLUMNS = (
     Column("start_ns", "Start", format_ns, help="after the earliest device work of any rank"),
     Column("duration_ns", "Duration", format_ns),
     Column("exposed_ns", "Exposed", format_ns, help="no compute ran on the rank meanwhile"),
-    Column("wait_ns", "Waiting", format_ns, always=False),
+    Column("wait_ns", "All waiting", format_ns, always=False),
     Column("busbw_gbps", "Bus bandwidth", format_gbps, always=False),
     Column("cause", "Cause", _cause, number=False, always=False),
     Column("flag", "Flag", _name, number=False, always=False),

@@ -113,7 +113,7 @@ def _row(rows: list[Json], at_least: dict[tuple[int | None, str], float]) -> Jso
         "members_note": clean(note, 160) if note else None,
         "each": _each([row["exposed_ns"] for row in rows]),
         "exposed_of": [
-            f"{name} {format_ns(ns)}"
+            f"of it {name} {format_ns(ns)}"
             for name, key in (("waiting", "exposed_wait_ns"), ("host late", "exposed_host_ns"))
             if (ns := _known(rows, key))
         ],
@@ -133,6 +133,7 @@ def _row(rows: list[Json], at_least: dict[tuple[int | None, str], float]) -> Jso
         "exposed": format_ns(_sum(rows, "exposed_ns")),
         "hidden_share": share_of(ratio(_sum(rows, "overlap_ns"), _sum(rows, "comm_ns")), COMM),
         "wait": format_ns(_known(rows, "wait_ns")),
+        "hidden_wait": _hidden_wait(rows),
         "transfer": format_ns(_known(rows, "transfer_ns")),
         "busbw": _range([row.get("busbw_gbps_median") for row in rows]),
         "best": _range([row.get("busbw_gbps_best") for row in rows]),
@@ -143,6 +144,12 @@ def _row(rows: list[Json], at_least: dict[tuple[int | None, str], float]) -> Jso
         "efficiency": _efficiency(rows),
         "fit": _fit(first) if len(rows) == 1 else [],
     }
+
+
+def _hidden_wait(rows: list[Json]) -> str | None:
+    """Waiting that compute hid, which costs nothing; ``None`` where it is not known or there is none."""
+    wait, exposed = _known(rows, "wait_ns"), _known(rows, "exposed_wait_ns")
+    return format_ns(wait - exposed) if wait is not None and exposed is not None and wait > exposed else None
 
 
 def _each(values: list[int]) -> str | None:
