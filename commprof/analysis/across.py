@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from commprof.analysis.bandwidth import find_bandwidth
 from commprof.analysis.bucket_advice import advise_buckets
 from commprof.analysis.charges import find_charges
-from commprof.analysis.clock_notes import clock_notes
+from commprof.analysis.clock_notes import clock_notes, message_clock_note
 from commprof.analysis.clocks import align_clocks
 from commprof.analysis.critical_path import find_critical_path
 from commprof.analysis.fusedwait import set_fused_waits
@@ -89,8 +89,12 @@ def _find_late(analysis: Analysis) -> None:
     analysis.stragglers, analysis.harmless = apart(analysis, late, analysis.charges, path)
     if path is None:
         places = {analysis.hosts.get(rank.rank) for rank in analysis.ranks}
-        joined = joined_by_messages(found, clocks, one_host=len(places) == 1 and None not in places)
+        one_host = len(places) == 1 and None not in places
+        joined = joined_by_messages(found, clocks, one_host=one_host)
         if joined is not None:
             analysis.critical_path = find_critical_path(analysis, found, joined, peers)
+        if joined is not None and analysis.critical_path is not None:
+            analysis.message_clocks = None if one_host else joined
+            message_clock_note(analysis, joined, one_host=one_host)
     analysis.wait_chain = find_wait_chain(analysis, found, analysis.charges, peers)
     analysis.what_if = None if replay is None else replay.without_slow_ranks()

@@ -33,6 +33,22 @@ def clock_notes(analysis: Analysis, clocks: Clocks, calls: AllCalls) -> None:
         _apart(analysis, calls, analysis.hosts)
 
 
+def message_clock_note(analysis: Analysis, joined: Clocks, *, one_host: bool) -> None:
+    """On what the critical path rests where no chain of collectives connects all ranks, and how well that is known."""
+    how = (
+        "taken to share the clock of their host, which is known no better than that"
+        if one_host
+        else "put on one clock by messages both ways, to within " + format_ns(int(joined.uncertainty.max()))
+    )
+    analysis.notes.append(
+        Note(
+            "clocks-by-messages",
+            f"No collective connects all ranks: they are {how}. The critical path, and what would come back without a "
+            "late rank, rest on it; who waits for whom does not.",
+        )
+    )
+
+
 def _aligned(analysis: Analysis, ranks: list[int], offset: Int64Array, known: int) -> None:
     """The largest offset of ranks on a common clock, and whose it is."""
     low, high = int(offset.min()), int(offset.max())

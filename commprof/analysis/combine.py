@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
 from commprof.analysis.captures import hint_to_choose
 from commprof.analysis.coverage import coverage_notes
-from commprof.analysis.model import Analysis, Note, RankAnalysis
+from commprof.analysis.model import Analysis, Note, NoteCode, RankAnalysis
 from commprof.errors import InputRefused
 from commprof.manifest import Manifest
 from commprof.trace.metadata import rank_in_name
@@ -179,10 +180,11 @@ def _rank_notes(rank: RankAnalysis, notes: list[Note]) -> None:
         notes.append(Note("rank-conflict", f"{file.path}: the file says rank {file.rank}, its name another one."))
     if file.truncated:
         notes.append(Note("truncated", f"{file.path}: the file is cut; truncated after {_events(file.events)}."))
-    for code, counts, text in (
+    damage: tuple[tuple[NoteCode, Counter[str], str], ...] = (
         ("repaired", file.repaired, "repaired"),
         ("skipped", file.skipped, "left out"),
-    ):
+    )
+    for code, counts, text in damage:
         found = {kind: count for kind, count in sorted(counts.items()) if count}
         if found:
             listed = ", ".join(f"{count:,} {kind.replace('_', ' ')}" for kind, count in found.items())

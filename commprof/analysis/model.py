@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from commprof.analysis.attribution import Pieces
 from commprof.analysis.frameworks import FrameworkMarks
@@ -208,11 +208,23 @@ class RankAnalysis:
         return self.file.rank
 
 
+NoteCode = Literal[
+    "before-bucket-rebuild", "cannot-be-hidden", "capture-incomplete", "captures-apart", "clocks-aligned",
+    "clocks-by-messages",
+    "core-noise", "cpu-communication", "events-apart", "few-cores", "first-use", "gloo-beside-device",
+    "graph-calls", "group-assumed", "incomplete-step", "missing-ranks", "no-communication", "no-event",
+    "no-launch-links", "no-step-marks", "not-built", "older-captures", "partly-linked", "possible-communication",
+    "profiler-start", "rank-assumed", "rank-conflict", "repaired", "sequence-untrusted", "single-rank", "skipped",
+    "slow-step", "steps-without-window", "truncated", "unclassified-kernels", "unmatched", "waits-cost-nothing",
+]  # fmt: skip
+"""Every code of a note; ``report.note_words`` explains each."""
+
+
 @dataclass(frozen=True, slots=True)
 class Note:
-    """Something a reader must know about the numbers; ``code`` is one of the report contract."""
+    """Something a reader must know about the numbers."""
 
-    code: str
+    code: NoteCode
     message: str
 
 
@@ -236,6 +248,8 @@ class Analysis:
     """What the captures of the ranks wrote about the run, in order of rank; empty for other traces."""
     matching: Matching | None = None
     clocks: Clocks | None = None
+    message_clocks: Clocks | None = None
+    """The clocks that the critical path rests on where messages join ranks that no collective connects."""
     times: MatchTimes | None = None
     waiting: list[CallWaits] = field(default_factory=list)
     """Waiting of the calls of each rank, in order of ``ranks``."""

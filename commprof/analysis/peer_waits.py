@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from commprof.analysis.combine import ranks_text
 from commprof.analysis.exposedwait import waiting_pieces
 from commprof.analysis.flags import FIRST_USE, PROFILER_START
-from commprof.analysis.model import Analysis, Note, RankAnalysis
+from commprof.analysis.model import Analysis, Note, NoteCode, RankAnalysis
 from commprof.analysis.places import CAUSES, NOWHERE, PEER_WAIT, UNKNOWN_CAUSE
 from commprof.analysis.purposes import POINT_TO_POINT
 from commprof.analysis.waiting import CallWaits
@@ -89,10 +89,11 @@ def _note_starts(analysis: Analysis) -> None:
     total = sum(int(rank.shares.exposed.sum()) for rank in analysis.ranks)
     either = "the start of the recording or of a communicator made long"
     waited = "waited for other ranks to start recording" if len(analysis.ranks) > 1 else either
-    for flag, code, why in (
+    reasons: tuple[tuple[int, NoteCode, str], ...] = (
         (PROFILER_START, "profiler-start", waited),
         (FIRST_USE, "first-use", "set up their communicator"),
-    ):
+    )
+    for flag, code, why in reasons:
         found = {rank.rank: rank.shares.exposed[rank.places.flag == flag] for rank in analysis.ranks}
         found = {rank: exposed for rank, exposed in found.items() if exposed.any()}
         ns, count = (sum(int(of(exposed)) for exposed in found.values()) for of in (np.sum, len))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from commprof.analysis.model import Analysis
+from commprof.analysis.model import Analysis, NoteCode
 from commprof.diagnosis.accounting import Ledger, account, judge, ranked
 from commprof.diagnosis.bounds import bounds
 from commprof.diagnosis.findings import cases
@@ -62,7 +62,7 @@ def _acquittal(analysis: Analysis, verdict: Verdict, limits: Thresholds) -> Iter
     )
 
 
-def _notes(analysis: Analysis) -> tuple[tuple[str, str], ...]:
+def _notes(analysis: Analysis) -> tuple[tuple[NoteCode, str], ...]:
     """What a reader must know about the judgement, as codes and messages of the report's notes."""
     totals = totals_of(analysis)
     limit = None if totals is None else too_large(analysis, totals)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from commprof.analysis.model import NoteCode
+
 SEVERITIES = ("high", "medium", "low", "info")
 """From most to least; an ``info`` entry says something worth knowing and is no bottleneck."""
 
@@ -124,5 +126,5 @@ class Diagnosis:
     accounting: Accounting | None = None
     bounds: Bounds | None = None
     waiting_ns: int | None = None
-    notes: tuple[tuple[str, str], ...] = ()
+    notes: tuple[tuple[NoteCode, str], ...] = ()
     """Codes and messages for the notes of the report."""

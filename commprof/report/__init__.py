@@ -23,6 +23,7 @@ Renderers, which compute nothing:
 
     causes             words for causes, roles and strategies
     glossary           words of the report explained
+    note_words         what the codes of its notes mean
     summary            what terminal and Markdown say
     terminal           the summary in a terminal
     markdown           the summary as Markdown

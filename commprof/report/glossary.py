@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
-from commprof.report.causes import EXPOSED, LATE, ROLES, Word
+from commprof.report.causes import EXPOSED, IDLE, LATE, ROLES, Word
+from commprof.report.note_words import NOTES
 
 
 @dataclass(frozen=True)
@@ -231,7 +233,9 @@ MEASURED = (
         "clocks",
         "Clock offset",
         "Every process has its own clock. Offsets between them are estimated from the ends of collectives that all "
-        "ranks leave together; no difference below their uncertainty is stated.",
+        "ranks leave together; no difference below their uncertainty is stated. Ranks that no collective connects, "
+        "such as the stages of a pipeline, are joined by messages both ways, with an uncertainty of its own, only for "
+        "the critical path.",
     ),
     Term(
         "group",
@@ -354,9 +358,9 @@ BACKGROUND = (
 )
 
 
-def _terms(prefix: str, words: dict[str, Word]) -> tuple[Term, ...]:
+def _terms(prefix: str, words: Mapping[str, Word]) -> tuple[Term, ...]:
     return tuple(
-        Term(f"{prefix}-{code}", word.name.capitalize(), word.meaning)
+        Term(f"{prefix}-{code}", word.name[:1].upper() + word.name[1:], word.meaning)
         for code, word in words.items()
         if code != "unknown"
     )
@@ -366,6 +370,8 @@ GLOSSARY = (
     ("Measured here", MEASURED),
     ("Background", BACKGROUND),
     ("Why communication is exposed", _terms("cause", EXPOSED)),
+    ("What idle time is", _terms("idle", IDLE)),
     ("Why a rank is late", _terms("late", LATE)),
     ("What a group is for", _terms("role", ROLES)),
+    ("What a note means", _terms("note", NOTES)),
 )

@@ -60,6 +60,9 @@ def matching_row(analysis: Analysis) -> dict[str, Any] | None:
             for index, rank in enumerate(analysis.ranks)
         },
         "clock_uncertainty_ns": clocks.worst,
+        "message_clock_uncertainty_ns": None
+        if analysis.message_clocks is None
+        else int(analysis.message_clocks.uncertainty.max()),
         "unmatched_by_reason": found.unmatched_by_reason,
         "unmatched_calls": _unmatched(found),
         "group_assumed": analysis.group_assumed,

@@ -10,8 +10,10 @@ import pytest
 import commprof
 from commprof.analysis.clocks import Clocks
 from commprof.analysis.message_clocks import joined_by_messages
+from commprof.report.waiting_rows import matching_row
 from commprof.synth import Scenario, write_run
 from commprof.synth.cluster import Cluster
+from commprof.units import format_ns
 from tests.builders.kineto import Trace
 
 AHEAD = 5_000
@@ -74,7 +76,16 @@ def test_a_pipeline_over_hosts_has_a_critical_path_whatever_its_clocks_show(offs
     paths = []
     for number, shown in enumerate((0, offset)):
         written = write_run(replace(scenario, clock_offset_ns=shown), tmp_path / str(number), seed=1, calls=False)
-        paths.append(commprof.analyze(written.folder, jobs=1).critical_path)
+        analysis = commprof.analyze(written.folder, jobs=1)
+        paths.append(analysis.critical_path)
+        told = [note.message for note in analysis.notes if note.code == "clocks-by-messages"]
+        row = matching_row(analysis)
+        assert analysis.message_clocks is not None
+        assert row is not None
+        # What the report states is the larger of the two sides: half of what lies between the bounds, see above.
+        worst = int(analysis.message_clocks.uncertainty.max())
+        assert row["message_clock_uncertainty_ns"] == worst
+        assert [f"by messages both ways, to within {format_ns(worst)}" in text for text in told] == [True]
 
     assert paths[0] is not None
     assert paths[1] is not None

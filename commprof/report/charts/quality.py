@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from commprof.report.charts.wording import Json, clean, count
+from commprof.report.note_words import NOTES
 from commprof.units import format_bytes, format_ns
 
 MOST_FILES = 100
@@ -68,7 +69,7 @@ def _notes(notes: list[Json]) -> list[Json]:
             continue
         last = shown[code] == MOST_ALIKE and count_of[code] > MOST_ALIKE
         more = f" And {count_of[code] - MOST_ALIKE:,} more notes of this kind; all of them in the JSON." if last else ""
-        out.append({"code": clean(code, 40), "message": clean(note["message"], 600) + more})
+        out.append({"code": clean(code, 40), "known": code in NOTES, "message": clean(note["message"], 600) + more})
     return out
 
 

@@ -172,6 +172,7 @@ def _clocks(report: Json) -> Json | None:
         ],
         "total": len(known),
         "uncertainty": format_ns(matching.get("clock_uncertainty_ns")),
+        "by_messages": format_ns(loose) if (loose := matching.get("message_clock_uncertainty_ns")) else None,
         "largest": format_ns(max((abs(ns) for _, ns in known if ns is not None), default=None)),
     }
 

@@ -279,6 +279,7 @@ class Matching(TypedDict):
     clock_offsets_ns: dict[str, Ns | None]
     clock_drifts_ppb: dict[str, int | None]
     clock_uncertainty_ns: Length | None
+    message_clock_uncertainty_ns: Length | None
     group_assumed: bool
     last_by: LastBy | None
 
