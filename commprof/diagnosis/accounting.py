@@ -172,6 +172,7 @@ def _finding(ground: Ground, case: Case, taken: dict[str, Int64Array], back: int
         group_id=case.group_id,
         calls=case.calls,
         structural=case.structural,
+        recoverable_share=None if back is None else back * count / duration,
     )
 
 

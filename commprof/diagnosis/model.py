@@ -51,7 +51,8 @@ class Finding:
     """One cause of lost time (``spec``: section 11).
 
     ``charged_ns`` and ``recoverable_ns`` are per step, means over the reference ranks of the steps; ``None`` where no
-    time can be stated. ``share_of_step`` is the charge (of contention: its cost) as a share of step time.
+    time can be stated. ``share_of_step`` is the charge (of contention: its cost) as a share of step time,
+    ``recoverable_share`` what would come back as one; :attr:`stated_share` is the one that sentences give.
     ``confidence`` is ``measured``, ``bound`` or ``estimate``. ``structural`` findings are in the program, not a fault.
     """
 
@@ -71,6 +72,12 @@ class Finding:
     group_id: int | None = None
     calls: int | None = None
     structural: bool = False
+    recoverable_share: float | None = None
+
+    @property
+    def stated_share(self) -> float | None:
+        """Share of the step of what a headline states: what would come back where that is known, else the charge."""
+        return self.share_of_step if self.recoverable_share is None else self.recoverable_share
 
 
 @dataclass(frozen=True, slots=True)

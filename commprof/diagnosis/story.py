@@ -61,7 +61,7 @@ def beside(analysis: Analysis, findings: Sequence[Finding], bottleneck: str, qui
     title = first.title.partition(": ")[0]
     name = title if title[:2].isupper() else title[:1].lower() + title[1:]
     return (
-        f" The largest single cause is another one: {name} ({format_share(first.share_of_step)} of {base}"
+        f" The largest single cause is another one: {name} ({format_share(first.stated_share)} of {base}"
         f"{_on(analysis, first)})."
     )
 

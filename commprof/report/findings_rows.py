@@ -29,6 +29,7 @@ def _finding(finding: Finding) -> dict[str, Any]:
         "charged_ns": finding.charged_ns,
         "recoverable_ns": finding.recoverable_ns,
         "share_of_step": finding.share_of_step,
+        "recoverable_share": finding.recoverable_share,
         "evidence": [_evidence(entry) for entry in finding.evidence],
         "advice": list(finding.advice),
         "threshold": {

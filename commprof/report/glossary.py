@@ -111,7 +111,7 @@ MEASURED = (
     ),
     Term(
         "recoverable",
-        "Recoverable and charged time",
+        "Could come back (recoverable), charged",
         "Charged is the exposed and idle time that one finding accounts for; every instant is charged once. "
         "Recoverable is what a step would shrink by if that cause alone were gone: for communication the charge "
         "without its host-bound part, for late ranks, input and the CPU what they take of the critical path of the run "

@@ -48,7 +48,11 @@ def told(report: dict[str, Any]) -> None:
     exposed = overall["exposed_comm_ns"]
     known = [exposed, overall["idle_ns"], overall["compute_ns"], overall["exposed_copy_ns"]]
     shares = {f"{100 * ns / duration:.1f} %" for ns in known} | {
-        f"{100 * row['share_of_step']:.1f} %" for row in found[:1] if row["share_of_step"] is not None
+        # One rounding of one number: the headline gives the share that the list below it gives.
+        f"{100 * share:.1f} %"
+        for row in found[:1]
+        for share in (row["share_of_step"] if row["recoverable_ns"] is None else row["recoverable_share"],)
+        if share is not None
     }
     stated = re.findall(r"[\d.]+ %", verdict["summary"])
     parts = [text for text in stated if text not in shares]

@@ -5,7 +5,16 @@ from __future__ import annotations
 from typing import Any
 
 from commprof.report.causes import EXPOSED, IDLE, LATE, OF_FINDINGS, Word
-from commprof.report.charts.wording import STEP, Json, base_of_findings, clean, losing, rank_ranges, share_of
+from commprof.report.charts.wording import (
+    STEP,
+    Json,
+    base_of_findings,
+    clean,
+    losing,
+    rank_ranges,
+    share_of,
+    share_shown,
+)
 from commprof.units import format_bytes, format_gbps, format_ns
 
 MOST_FINDINGS = 20
@@ -80,7 +89,7 @@ def _finding(row: Json, number: int, bases: tuple[str, str], present: set[str], 
         "title": clean(row["title"], 300),
         "charged": format_ns(row["charged_ns"]),
         "recoverable": None if row["recoverable_ns"] is None else format_ns(row["recoverable_ns"]),
-        "share": share_of(row["share_of_step"], own),
+        "share": share_of(share_shown(row), own),
         "where": _where(row, base),
         "cause": _cause(row.get("cause"), row["id"]),
         "evidence": [

@@ -82,11 +82,13 @@ def share_of(share: float | None, whole: str) -> str:
 def share_shown(finding: Json) -> float | None:
     """Share of the step of the time that a headline states: what could come back where that is known, else the charge.
 
-    ``share_of_step`` of a finding is that of its charge.
+    ``share_of_step`` of a finding is that of its charge. Reports of earlier versions lack the other one.
     """
     share: float | None = finding["share_of_step"]
-    charged: int = finding["charged_ns"]
-    back: int | None = finding["recoverable_ns"]
+    if "recoverable_share" in finding:
+        known: float | None = finding["recoverable_share"]
+        return share if known is None else known
+    charged, back = finding["charged_ns"], finding["recoverable_ns"]
     return share if share is None or back is None or not charged else share * back / charged
 
 

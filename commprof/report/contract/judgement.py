@@ -136,6 +136,7 @@ class Finding(TypedDict):
     charged_ns: Length | None
     recoverable_ns: Length | None
     share_of_step: float | None
+    recoverable_share: float | None
     evidence: list[Evidence]
     advice: list[str]
     threshold: Threshold

@@ -1,0 +1,62 @@
+"""Sizes of a damaged file are not cut into buckets without end: the analysis stays within its memory."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+
+from commprof.analysis.bucket_advice import MIB, MOST_BUCKETS, advise_buckets
+from commprof.analysis.run import analyze
+from tests.builders.command import strict_json
+
+FIXTURES = Path(__file__).parents[2] / "fixtures"
+_NUMBER = re.compile(r'("(?:In|Out) msg nelems": ?)(\d+)')
+_ROOM = 3_000_000_000
+_LIMITED = f"""
+import resource, sys
+resource.setrlimit(resource.RLIMIT_AS, ({_ROOM}, {_ROOM}))
+from commprof.cli.app import main
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+def enlarged(folder: Path, times: int) -> Path:
+    """The run of two ranks, all messages so many times as large."""
+    folder.mkdir()
+    for path in sorted((FIXTURES / "ddp-two-ranks").glob("rank*.json")):
+        text, count = _NUMBER.subn(lambda found: f"{found[1]}{int(found[2]) * times}", path.read_text("utf-8"))
+        assert count
+        (folder / path.name).write_text(text, encoding="utf-8")
+    return folder
+
+
+def test_messages_of_petabytes_need_no_memory_of_that_size(tmp_path: Path) -> None:
+    # 27.3 MB become 1.4 PB a step. In buckets of 25 MiB that is 52 million of them, in buckets of 1 MiB 1.3 billion,
+    # and every array of that many numbers takes ten gigabytes.
+    run = enlarged(tmp_path / "run", 50_000_000)
+    out = tmp_path / "report.json"
+
+    done = subprocess.run(
+        [sys.executable, "-c", _LIMITED, "analyze", run, "--no-html", "--jobs", "1", "--json", out],
+        capture_output=True, text=True, timeout=300, check=False,
+    )  # fmt: skip
+
+    assert (done.returncode, done.stderr) == (0, "")
+    report = strict_json(out.read_bytes())
+    assert report["strategy"]["measured_bytes_per_step"] > 10**15
+
+
+def test_no_layout_has_more_buckets_than_any_model_needs(tmp_path: Path) -> None:
+    # 27.3 MB become 54.6 GB: more than 50,000 buckets of 1 MiB, fewer of 2 MiB.
+    whole = enlarged(tmp_path / "run", 2_000)
+
+    (advice,) = advise_buckets(analyze(whole, jobs=1))
+
+    assert advice.size > MOST_BUCKETS * MIB
+    assert {layout.cap for layout in advice.layouts}.isdisjoint({1})
+    assert min(layout.cap for layout in advice.layouts) == 2
+    assert np.max([layout.buckets for layout in advice.layouts]) <= MOST_BUCKETS
