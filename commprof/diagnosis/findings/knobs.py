@@ -15,7 +15,9 @@ from commprof.analysis.model import Analysis
 from commprof.analysis.purposes import PARAMETERS
 from commprof.diagnosis.findings.case import Case
 
-_FULL = frozenset({"fsdp", "hsdp", "zero3"})
+_FULL = frozenset({"fsdp", "zero3"})
+_TAIL = "ddp-tail-bucket"
+_SEVERAL_LEFT = re.compile(r"^The last \d+ ")
 _PARTS = frozenset({"zero1", "zero2"})
 _MODEL = frozenset({"tp", "sp", "pp", "ep", "cp"})
 
@@ -52,6 +54,27 @@ _SHARDED = {
         "larger micro-batches (memory).",
     ),
 }
+_HYBRID = {
+    _TAIL: (
+        _SHARDED[_TAIL][0],
+        "Send fewer bytes: reduce in bf16 (MixedPrecisionPolicy(reduce_dtype=...), accuracy). What goes over the "
+        "replicas is one part of the gradients: shard over more ranks and it is smaller (gathers then span more of "
+        "them); accumulate micro-batches with set_requires_all_reduce(False) in all but the last (FSDP2; sharded "
+        "gradients stay in memory).",
+    ),
+    "fsdp-longer-than-compute": (
+        "More compute per gather: larger micro-batches (memory) or parameters that stay gathered between the passes "
+        "(reshard_after_forward=False in FSDP2, _HYBRID_SHARD_ZERO2 in FSDP1, memory); keep every shard group inside "
+        "one host or NVLink domain (shards are the inner dimension of the mesh), over fewer ranks where memory allows; "
+        "bf16 or fp8 all-gather (accuracy).",
+    ),
+    "repeated-reduction": (
+        "Reduce over the replicas once: set_requires_all_reduce(False) in all micro-batches but the last (FSDP2: "
+        "gradients are still scattered each time, and stay sharded in memory), or set_requires_gradient_sync(False) "
+        "(FSDP2) or no_sync() (FSDP1), which keep whole gradients (memory).",
+    ),
+}
+"""Who shards within a group and replicates over groups has an all-reduce over replicas too, and has HSDP already."""
 _PARTITIONED = {
     "ddp-tail-bucket": (
         "Make the last bucket smaller: lower reduce_bucket_size (DeepSpeed, in elements) or --ddp-bucket-size "
@@ -86,6 +109,7 @@ _PARTITIONED = {
         "the copies and may fragment memory.",
     ),
 }
+_ADVICE = {"sharded": _SHARDED, "hybrid": {**_SHARDED, **_HYBRID}, "partitioned": _PARTITIONED}
 _BESIDE_MODEL_PARALLEL = {
     "ddp-tail-bucket": (
         "In Megatron the knobs are --ddp-bucket-size and --grad-reduce-in-bf16 (accuracy), not those of "
@@ -97,11 +121,14 @@ _BESIDE_MODEL_PARALLEL = {
 
 
 def strategy_kind(analysis: Analysis) -> str | None:
-    """``sharded``: parameters are split; ``partitioned``: optimizer state and gradients are; ``model-parallel``: plain
-    data parallelism beside tensor, pipeline, expert or context parallelism; ``None`` where DDP's knobs fit."""
+    """``sharded``: parameters are split, ``hybrid``: within groups that are replicated; ``partitioned``: optimizer
+    state and gradients are; ``model-parallel``: plain data parallelism beside tensor, pipeline, expert or context
+    parallelism; ``None`` where DDP's knobs fit."""
     names = set() if analysis.strategy is None else set(analysis.strategy.name.split("+"))
     if "ddp" in names:
         return "model-parallel" if names & _MODEL else None
+    if "hsdp" in names:
+        return "hybrid"
     if names & _FULL:
         return "sharded"
     # torch's ZeroRedundancyOptimizer broadcasts what it updated, and DDP reduces the gradients beside it.
@@ -121,9 +148,12 @@ def advised_for(case: Case, kind: str | None) -> Case:
         return case
     if kind == "model-parallel":
         return replace(case, advice=(*case.advice, *_BESIDE_MODEL_PARALLEL.get(case.id, ())))
-    advice = (_SHARDED if kind == "sharded" else _PARTITIONED).get(case.id)
+    advice = _ADVICE[kind].get(case.id)
     if advice is None:
         return case
+    if case.id == _TAIL and _SEVERAL_LEFT.match(case.title):
+        # The size of the last one alone decides little then.
+        advice = advice[::-1]
     # Predictions are of the sizes that DDP takes.
     evidence = tuple(entry for entry in case.evidence if "bucket_cap_mb" not in entry.what)
     return replace(case, advice=advice, evidence=evidence, title=_titled(case.title, kind))

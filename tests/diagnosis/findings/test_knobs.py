@@ -37,7 +37,8 @@ def of_ddp(identity: str, cause: str | None = None) -> Case:
     ("name", "kind"),
     [
         ("fsdp", "sharded"),
-        ("hsdp", "sharded"),
+        ("hsdp", "hybrid"),
+        ("tp+hsdp", "hybrid"),
         ("zero3", "sharded"),
         ("tp+fsdp", "sharded"),
         ("zero1", "partitioned"),
@@ -137,3 +138,30 @@ def test_a_title_speaks_of_reductions_where_there_are_no_buckets(of_ddp: str, of
 
     assert advised_for(case, "sharded").title == of_units
     assert advised_for(case, "partitioned").title == of_ddp
+
+
+@pytest.mark.parametrize("identity", ["ddp-tail-bucket", "fsdp-longer-than-compute", "repeated-reduction"])
+def test_who_has_hsdp_is_not_told_to_use_it_but_what_the_replicas_cost(identity: str) -> None:
+    case = Case(identity, "A title", Claim(), ("shard inside a host and replicate over hosts (HSDP)",), ())
+
+    told = " ".join(advised_for(case, strategy_kind(analysis("hsdp"))).advice)
+
+    assert "HSDP" not in told
+    assert "replicate over hosts" not in told
+    assert "set_requires_all_reduce(False)" in told or "shard group" in told
+
+
+@pytest.mark.parametrize("name", ["fsdp", "hsdp", "zero2"])
+def test_where_several_reductions_are_left_the_size_of_the_last_one_is_not_the_first_advice(name: str) -> None:
+    kind = strategy_kind(analysis(name))
+    one, several = (
+        advised_for(Case("ddp-tail-bucket", title, Claim(), ("lower bucket_cap_mb",), ()), kind).advice
+        for title in (
+            "The last gradient bucket (bucket 7) is reduced after the backward pass has ended",
+            "The last 9 gradient buckets are reduced after the backward pass has ended",
+        )
+    )
+
+    assert one[0].startswith("Make the ")
+    assert several[0].startswith("Send fewer bytes")
+    assert sorted(one) == sorted(several)
