@@ -6,14 +6,16 @@ import gzip
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
+
+import pytest
 
 from commprof.analysis.bucket_advice import MIB, MOST_BUCKETS, advise_buckets
 from commprof.analysis.run import analyze
-from commprof.synth import preset, write_run
+from commprof.synth import parse_fault, preset, write_run
 from tests.builders.command import strict_json
 
-FIXTURES = Path(__file__).parents[2] / "fixtures"
 _NUMBER = re.compile(r'("(?:In|Out) msg nelems": ?)(\d+)')
 _ROOM = 3_000_000_000
 _LIMITED = f"""
@@ -24,7 +26,7 @@ sys.exit(main(sys.argv[1:]))
 """
 
 
-def enlarged(folder: Path, times: int, source: Path = FIXTURES / "ddp-two-ranks") -> Path:
+def enlarged(folder: Path, times: int, source: Path) -> Path:
     """The run of two ranks, all messages so many times as large."""
     folder.mkdir()
     paths = sorted(source.glob("rank*.json.gz"))
@@ -37,10 +39,13 @@ def enlarged(folder: Path, times: int, source: Path = FIXTURES / "ddp-two-ranks"
     return folder
 
 
-def test_messages_of_petabytes_need_no_memory_of_that_size(tmp_path: Path) -> None:
-    # 27.3 MB become 1.4 PB a step. In buckets of 25 MiB that is 52 million of them, in buckets of 1 MiB 1.3 billion,
-    # and every array of that many numbers takes ten gigabytes.
-    run = enlarged(tmp_path / "run", 50_000_000)
+@pytest.mark.parametrize("fault", ["no-overlap", "blocking-wait"])
+def test_messages_of_petabytes_need_no_memory_of_that_size(fault: str, tmp_path: Path) -> None:
+    # 1.61 GB of gradients become 16.1 PB a step. In buckets of 25 MiB that is 610 million of them, in buckets of 1 MiB
+    # 15 billion; an array of that length takes 5 GB or 120, and the analysis would make several.
+    scenario = preset("ddp").with_ranks(2)
+    faulty = replace(scenario, faults=(parse_fault(fault),))
+    run = enlarged(tmp_path / "run", 10_000_000, write_run(faulty, tmp_path / "written", seed=1, calls=False).folder)
     out = tmp_path / "report.json"
 
     done = subprocess.run(
