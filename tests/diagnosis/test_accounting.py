@@ -158,6 +158,34 @@ def test_a_finding_is_as_severe_as_what_would_come_back(inputs: int, severity: s
     assert finding.severity == severity
 
 
+def test_what_the_program_is_like_promises_what_causes_leave(tmp_path: Path) -> None:
+    # Given a run of which half of the lost time is launching on the critical path, and a structural finding that comes
+    # first and is charged with all of the idle time.
+    analysis = simulated(0, tmp_path)[0]
+    for rank in analysis.ranks:
+        assert rank.trail is not None
+        rank.trail.progress = None
+    ground, path = ground_of(analysis), analysis.critical_path
+    assert path is not None
+    lost = ground.lost // len(ground.steps)
+    path.cpu = np.full(len(analysis.ranks), lost // 2 * path.steps // len(analysis.ranks))
+    bubble = Case(
+        "pipeline-bubble", "", Claim(idle=ground.idle.ns, **vars_of(ground)), (), host_back=True, structural=True
+    )
+    late = Case("host-bound", "", Claim(copy=ground.copies), (), path=all_of(path, "cpu", at_most=lost))
+
+    promised = [finding.recoverable_ns for finding, _ in judge(ground, [bubble, late], Ledger(ground))]
+
+    # Then launching promises its half, and the other one the rest.
+    assert promised[1] == pytest.approx(lost // 2, abs=len(analysis.ranks))
+    assert promised[0] == pytest.approx(lost - lost // 2, abs=len(analysis.ranks) + 1)
+
+
+def vars_of(ground: Ground) -> dict[str, Any]:
+    """All parts of all exposed rows, as a claim asks for them."""
+    return {part: getattr(ground.exposed, part) for part in PARTS}
+
+
 @pytest.mark.parametrize(("alone", "severity"), [(10, "info"), (60, "medium")])
 def test_a_finding_of_which_another_took_nearly_all_is_as_severe_as_it_would_be_alone(
     alone: int, severity: str, tmp_path: Path
