@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from commprof.analysis.attribution import Pieces
 from commprof.analysis.model import RankAnalysis
-from commprof.analysis.places import PHASES, PURPOSES
+from commprof.analysis.places import CAUSES, PHASES, PURPOSES, PieceCauses
 from commprof.analysis.trail import Progress
 from commprof.intervals import Int64Array
 from commprof.trace.operations import OPERATIONS
@@ -27,6 +27,7 @@ _GRADIENTS, _PARAMETERS, _ACTIVATIONS, _MESSAGES = (
     PURPOSES.index(name) for name in ("gradients", "parameters", "activations", "point-to-point")
 )
 _BACKWARD, _OPTIMIZER = PHASES.index("backward"), PHASES.index("optimizer")
+_CPU_WAITS = [CAUSES.index(name) for name in ("blocking-wait", "device-synchronisation")]
 _NEAR_NS = 3_000
 """Compute that starts so soon after a call has waited for it."""
 _NEVER = 1 << 62
@@ -46,7 +47,7 @@ def device_floors(rank: RankAnalysis, transfers: Int64Array, steps: Sequence[tup
     waiting, shape ``(calls,)``. ``None`` where the trace does not tell what was launched before what."""
     if rank.trail is None or rank.trail.progress is None:
         return None
-    awaited = _awaited(rank.shares.pieces, rank.causes.host, rank.calls.end)
+    awaited = _awaited(rank.shares.pieces, rank.causes, rank.calls.end)
     of_window = {
         step.name: _of_window(rank, rank.trail.progress, transfers, awaited, place)
         for place, step in enumerate(rank.devices[0].steps)
@@ -96,8 +97,9 @@ def hold_up(ready: Int64Array, needed: Int64Array, transfers: Int64Array, stream
     return max(delay, *(end - place for place, end in waited), 0)
 
 
-def _awaited(pieces: Pieces, host: Int64Array, end: Int64Array) -> NDArray[np.bool_]:
-    """Which calls are over when exposed time ends without the CPU being late: compute resumed with them."""
+def _awaited(pieces: Pieces, causes: PieceCauses, end: Int64Array) -> NDArray[np.bool_]:
+    """Which calls are over when exposed time ends though the CPU was neither late nor waiting: compute resumed with
+    them."""
     found = np.zeros(len(end), np.bool_)
     if not len(pieces):
         return found
@@ -105,6 +107,7 @@ def _awaited(pieces: Pieces, host: Int64Array, end: Int64Array) -> NDArray[np.bo
     begins = np.append(True, pieces.start[1:] > reached[:-1])
     last = np.append(np.flatnonzero(begins)[1:] - 1, len(pieces) - 1)
     stretch = np.cumsum(begins) - 1
-    resumed = np.where(host[last] < pieces.ns[last], reached[last], _NEVER)[stretch]
+    by_device = (causes.host < pieces.ns) & ~np.isin(causes.cause, _CPU_WAITS)
+    resumed = np.where(by_device[last], reached[last], _NEVER)[stretch]
     found[pieces.call[(end[pieces.call] <= resumed) & (end[pieces.call] + _NEAR_NS >= resumed)]] = True
     return found

@@ -107,7 +107,7 @@ def _promises(ground: Ground, charged: list[tuple[Case, dict[str, Int64Array]]])
             wanted = gain
         elif on_path is None:
             wanted = _mean(_off_path(ground, case, taken))
-            if case.id == "straggler" and case.cause in ("host", "input"):
+            if case.cause == "blocking-wait" or (case.id == "straggler" and case.cause in ("host", "input")):
                 wanted = path.of_room(wanted)
         elif room is None and case.path is not None and case.path.at_most is not None:
             wanted = min(on_path, case.path.at_most)
