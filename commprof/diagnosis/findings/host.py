@@ -13,7 +13,9 @@ from commprof.analysis.steps import units
 from commprof.diagnosis.findings.behind_stages import behind_stage, idle_for
 from commprof.diagnosis.findings.case import Case, Claim, delayed, idle_of, ranks_of, steps_of, whole
 from commprof.diagnosis.findings.reductions import exposed_anyway, gaps, of_gradients
+from commprof.diagnosis.findings.sharded import PACKING
 from commprof.diagnosis.findings.stages_apart import late_hosts
+from commprof.diagnosis.findings.unblocked import handed_over, packing, waited_for, without_waits
 from commprof.diagnosis.ground import Ground, ReferenceStep
 from commprof.diagnosis.model import Evidence
 from commprof.diagnosis.on_path import all_of
@@ -56,7 +58,7 @@ def input_bound(ground: Ground) -> Iterator[Case]:
         Evidence("times per step", _count(ground, "input"), "times"),
     ]
     if behind is not None:
-        claim.wait, claim.idle = behind.claim.wait, idle + (0 if behind.claim.idle is None else behind.claim.idle)
+        claim.wait, claim.idle = behind.wait, idle + behind.idle
         waited = int(behind.ns.sum()) // len(ground.steps)
         evidence.append(Evidence("waiting in the pipeline for a stage that waits for input", waited, "ns"))
     yield Case(
@@ -112,24 +114,25 @@ def comm_on_compute_stream(ground: Ground) -> Iterator[Case]:
 
 def blocking_wait(ground: Ground) -> Iterator[Case]:
     """The CPU waits for a collective before it launches what could hide it, and has nothing queued afterwards."""
-    # What the next kernel needs is waited for in any case, by the device if not by the CPU.
-    rows = ground.cause_is("blocking-wait") & ~ground.purpose_is("activations") & ~ground.role_is("tp", "cp", "pp")
-    if ground.calls_in(rows) < 2:
-        # One a step is how a loop reads its loss, and is judged as that.
-        rows = np.zeros(len(rows), np.bool_)
-    after, idle = delayed(ground, "after-wait"), idle_of(ground, "after-wait")
-    if not rows.any() and not after.any() and not idle.any():
+    rows, (host, rest, idle) = waited_for(ground), _of_waits(ground)
+    after = int(delayed(ground, "after-wait").sum() + idle_of(ground, "after-wait").sum())
+    behind = handed_over(ground)
+    if not rows.any() and not after and behind is None:
         return
-    # A call is launched late where the CPU has not caught up with what it did not launch while it waited.
-    late = ground.cause_is("late-launch") & ~ground.purpose_is("activations") & ~ground.role_is("tp", "cp", "pp")
-    claim = _up_to(ground, whole(ground, rows, "rest"), after, idle, BLOCKING, np.where(late, ground.exposed.rest, 0))
-    gradients, found = of_gradients(ground)
-    reduced = Claim(**{part: np.where(gradients, getattr(claim, part), 0) for part in ("host", "rest")})
-    stays = np.minimum(exposed_anyway(ground, found), _total(ground, reduced))
-    # Where the CPU decides the step, it is ahead by as long as it waited, whatever the reductions take meanwhile.
-    launching = idle_of(ground, "launch", *DELAYS)
-    others = _total(ground, Claim(host=ground.exposed.host, idle=launching)) - _total(ground, replace(claim, rest=None))
-    back = _total(ground, claim) - np.maximum(stays - np.maximum(others, 0), 0)
+    gained, packed = without_waits(ground), packing(ground)
+    # What a call waits for its peers goes behind compute together with it.
+    claim = Claim(host, np.where(rows, ground.exposed.wait, 0), rest, idle)
+    back = _beside_backward(ground, claim) if gained is None else np.minimum(gained[0], _total(ground, claim))
+    evidence = [
+        Evidence("exposed meanwhile", int(ground.exposed.rest[rows].sum()) // len(ground.steps), "ns"),
+        Evidence("nothing queued afterwards", after // len(ground.steps), "ns"),
+        *([Evidence(PACKING, packed, "ns")] if packed else []),
+    ]
+    if behind is not None:
+        claim = Claim(host, np.where(rows, ground.exposed.wait, 0) + behind.wait, rest, idle + behind.idle)
+        back = back + behind.ns
+        waited = int(behind.ns.sum()) // len(ground.steps)
+        evidence.append(Evidence("waiting in the pipeline for a stage that waits for its collectives", waited, "ns"))
     yield Case(
         "blocking-wait",
         "The program waits on the CPU for its collectives instead of letting the device wait",
@@ -139,15 +142,39 @@ def blocking_wait(ground: Ground) -> Iterator[Case]:
             "collectives itself, drop .wait() after them: kernels that need the result wait on the device anyway. "
             "Errors of a collective then show later.",
         ),
-        (
-            Evidence("exposed meanwhile", int(ground.exposed.rest[rows].sum()) // len(ground.steps), "ns"),
-            Evidence("nothing queued afterwards", int(after.sum() + idle.sum()) // len(ground.steps), "ns"),
-        ),
+        tuple(evidence),
         # A slow network makes it long, but behind compute it would cost nothing: either of the two can go.
         cause="blocking-wait", recoverable=back, alone=np.clip(back, 0, _total(ground, claim)),
-        ranks=_everybody(ground), steps=_names(ground), group_id=ground.one_group(rows),
-        calls=ground.calls_in(rows) or None,
+        ranks=tuple(sorted({*_everybody(ground), *(behind.ranks if behind else ())})), steps=_names(ground),
+        group_id=ground.one_group(rows), calls=ground.calls_in(rows) or None,
     )  # fmt: skip
+
+
+def _of_waits(ground: Ground) -> tuple[Int64Array, Int64Array, Int64Array]:
+    """What waits of the CPU for collectives cost: of every exposed row the host-bound part and the rest, and of every
+    idle row. That is what is exposed meanwhile and what it launches late for them."""
+    rows = waited_for(ground)
+    after, idle = delayed(ground, "after-wait"), idle_of(ground, "after-wait")
+    # A call is launched late where the CPU has not caught up with what it did not launch while it waited.
+    late = ground.cause_is("late-launch") & ~ground.purpose_is("activations") & ~ground.role_is("tp", "cp", "pp")
+    late_rest = np.where(late, ground.exposed.rest, 0)
+    claim = _up_to(ground, whole(ground, rows, "rest"), after, idle, BLOCKING, late_rest)
+    assert claim.host is not None
+    assert claim.rest is not None
+    assert claim.idle is not None
+    return claim.host, claim.rest, claim.idle
+
+
+def _beside_backward(ground: Ground, claim: Claim) -> Int64Array:
+    """What of the claim comes back if reductions of gradients run beside the backward pass."""
+    gradients, found = of_gradients(ground)
+    reduced = Claim(**{part: np.where(gradients, getattr(claim, part), 0) for part in ("host", "rest")})
+    stays = np.minimum(exposed_anyway(ground, found), _total(ground, reduced))
+    # Where the CPU decides the step, it is ahead by as long as it waited, whatever the reductions take meanwhile.
+    launching = idle_of(ground, "launch", *DELAYS)
+    others = _total(ground, Claim(host=ground.exposed.host, idle=launching)) - _total(ground, replace(claim, rest=None))
+    back: Int64Array = _total(ground, claim) - np.maximum(stays - np.maximum(others, 0), 0)
+    return back
 
 
 def device_synchronisation(ground: Ground) -> Iterator[Case]:
@@ -264,7 +291,10 @@ def host_bound(ground: Ground) -> Iterator[Case]:
     own = np.where(ground.purpose_is("activations"), 0, host)
     back += ground.per_step(ground.exposed.step, np.where(gradients, 0, own + rest))
     claim = Claim(host=host, rest=rest, idle=idle)
-    whole_claim = int(_total(ground, claim).sum()) // len(ground.steps)
+    # What a CPU launches too late because it had waited is told of the waits.
+    of_waits = _of_waits(ground)
+    told = Claim(host=of_waits[0], rest=np.where(late, of_waits[1], 0), idle=np.minimum(of_waits[2], idle))
+    whole_claim = int((_total(ground, claim) - _total(ground, told)).sum()) // len(ground.steps)
     yield Case(
         "host-bound",
         "The CPU launches too late: the device has nothing to compute meanwhile",

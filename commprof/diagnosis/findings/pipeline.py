@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from commprof.diagnosis.findings.case import Case, idle_of, steps_of, whole
+import numpy as np
+
+from commprof.diagnosis.findings.case import Case, Claim, idle_of, steps_of
 from commprof.diagnosis.findings.stages_apart import late_hosts, slow_kernels
+from commprof.diagnosis.findings.unblocked import handed_over
 from commprof.diagnosis.ground import P2P, Ground
 from commprof.diagnosis.model import Evidence
 
@@ -16,8 +19,11 @@ def pipeline_bubble(ground: Ground) -> Iterator[Case]:
     idle = idle_of(ground, "bubble")
     if not rows.any() and not idle.any():
         return
-    claim = whole(ground, rows, "wait")
-    claim.idle = idle
+    claim = Claim(wait=np.where(rows, ground.exposed.wait, 0), idle=idle)
+    late = handed_over(ground)
+    if late is not None:
+        # What stages that wait for their collectives add is told of them.
+        claim = Claim(wait=np.where(rows, ground.exposed.wait, 0) - late.wait, idle=idle - late.idle)
     found = ground.analysis.pipeline
     evidence = [
         Evidence("idle inside the pipeline", int(idle.sum()) // len(ground.steps), "ns"),
