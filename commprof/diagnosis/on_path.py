@@ -19,6 +19,8 @@ from commprof.intervals import Int64Array
 
 KINDS = ("own", "launching", "inputs", "pauses", "cpu")
 """Parts of the path that lie on one rank, fields of :class:`CriticalPath`."""
+TRANSFERS = "transfers"
+"""Its part that lies on no rank: what calls of several ranks take."""
 
 
 @dataclass(slots=True, eq=False)
@@ -27,17 +29,20 @@ class OnPath:
     ``ranks`` are to blame for it.
 
     ``at_most``, per step, holds where nothing tells what the CPUs could give back at all: a device may be short of work
-    for less time than its CPU is on the path.
+    for less time than its CPU is on the path. ``transfers`` is asked of those of the matches of the path, shape
+    ``(matches,)``. Without ``sure`` it is known how much of the path goes, but not which instants of it.
     """
 
     parts: dict[str, Int64Array]
     at_most: int | None = None
     ranks: int = 0
+    transfers: Int64Array | None = None
+    sure: bool = True
 
     @property
     def turn(self) -> float:
         """The fewest ranks first; what is sure of no instant comes with those that the path does not tell."""
-        return math.inf if self.at_most is not None else float(self.ranks)
+        return math.inf if self.at_most is not None or not self.sure else float(self.ranks)
 
 
 class PathLedger:
@@ -47,16 +52,17 @@ class PathLedger:
     def __init__(self, path: CriticalPath | None, room: int | None = None) -> None:
         self.steps = 1 if path is None else path.steps
         self._room, self._given = room, 0
-        self._left = {} if path is None else {kind: getattr(path, kind).copy() for kind in KINDS}
+        self._left = {} if path is None else {kind: getattr(path, kind).copy() for kind in (*KINDS, TRANSFERS)}
 
     def take(self, wanted: OnPath) -> int:
         """Nanoseconds per step that are left of what is wanted."""
         total = on_cpu = 0
-        for kind, ns in wanted.parts.items():
+        asked = dict(wanted.parts) if wanted.transfers is None else {**wanted.parts, TRANSFERS: wanted.transfers}
+        for kind, ns in asked.items():
             got = np.minimum(self._left[kind], ns)
             self._left[kind] -= got
             total += int(got.sum())
-            on_cpu += int(got.sum()) if kind != "own" else 0
+            on_cpu += int(got.sum()) if kind not in ("own", TRANSFERS) else 0
         on_device = (total - on_cpu) // self.steps
         return on_device + self.of_room(total // self.steps - on_device, remainder=wanted.at_most is not None)
 

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from commprof.diagnosis.findings.case import Case, Claim, hideable, ranks_of, steps_of, whole
+from commprof.diagnosis.findings.case import Case, Claim, ranks_of, steps_of, whole
+from commprof.diagnosis.findings.overlapping import schedule
 from commprof.diagnosis.findings.reductions import (
     NOT_OVERLAP,
     Reductions,
@@ -18,7 +19,6 @@ from commprof.diagnosis.findings.reductions import (
     repeats,
     tail_of,
     unhidden,
-    with_overlap,
 )
 from commprof.diagnosis.findings.sizes import CAP
 from commprof.diagnosis.ground import Ground, ReferenceStep
@@ -42,6 +42,7 @@ def repeated_reduction(ground: Ground) -> Iterator[Case]:
             ground.exposed.call, step.calls[: -(len(step.calls) // times[index])]
         )
     rows &= early
+    alone = ground.per_step(ground.exposed.step, np.where(rows, ground.exposed.wait + ground.exposed.rest, 0))
     yield Case(
         "repeated-reduction",
         f"Gradients are reduced {count} times per optimizer step",
@@ -53,7 +54,7 @@ def repeated_reduction(ground: Ground) -> Iterator[Case]:
         ),
         (Evidence("reductions of the same gradients per optimizer step", count, "times"), *facts(ground, rows, found)),
         ranks=ranks_of(ground, rows), steps=steps_of(ground, rows), group_id=ground.one_group(rows),
-        calls=ground.calls_in(rows),
+        calls=ground.calls_in(rows), alone=alone,
         threshold=Threshold(1, "reductions per optimizer step", "one reduction gives the same gradients"),
     )  # fmt: skip
 
@@ -63,10 +64,12 @@ def compiled_backward(ground: Ground) -> Iterator[Case]:
     rows, found = of_gradients(ground)
     if not rows.any() or not unhidden(ground, found) or not _is_compiled(ground):
         return
+    better = schedule(ground, rows, found)
+    rows = better.rows
     yield Case(
         "compiled-backward",
         "The compiled backward pass returns all gradients at once: reduction starts only after backward",
-        hideable(ground, rows),
+        better.claim,
         (
             "Let the compiler split the graph at buckets (torch._dynamo.config.optimize_ddp, DDPOptimizer: compile the "
             "DDP "
@@ -74,7 +77,7 @@ def compiled_backward(ground: Ground) -> Iterator[Case]:
         ),
         facts(ground, rows, found),
         cause="tail", ranks=ranks_of(ground, rows), steps=steps_of(ground, rows), group_id=ground.one_group(rows),
-        calls=ground.calls_in(rows), recoverable=with_overlap(ground, rows, found),
+        calls=ground.calls_in(rows), recoverable=better.back,
     )  # fmt: skip
 
 
@@ -91,10 +94,12 @@ def ddp_no_overlap(ground: Ground) -> Iterator[Case]:
     tail = tail_of(ground, rows)
     if ground.exposed.ns[tail].sum() < _NEARLY_ALL * ground.exposed.ns[rows].sum() or last_is_large(ground, found):
         return
+    better = schedule(ground, rows, found)
+    rows = better.rows
     yield Case(
         "ddp-no-overlap",
         "Gradient reduction starts only after backward: nothing hides it",
-        hideable(ground, rows),
+        better.claim,
         (
             "Let DDP reduce during the backward pass: no manual all-reduce after backward(), delay_all_reduce=False "
             "(apex), "
@@ -104,7 +109,7 @@ def ddp_no_overlap(ground: Ground) -> Iterator[Case]:
         ),
         facts(ground, rows, found),
         cause="tail", ranks=ranks_of(ground, rows), steps=steps_of(ground, rows), group_id=ground.one_group(rows),
-        calls=ground.calls_in(rows), recoverable=with_overlap(ground, rows, found),
+        calls=ground.calls_in(rows), recoverable=better.back,
     )  # fmt: skip
 
 

@@ -12,7 +12,8 @@ from commprof.analysis.host_delays import DELAYS
 from commprof.analysis.steps import units
 from commprof.diagnosis.findings.behind_stages import behind_stage, idle_for
 from commprof.diagnosis.findings.case import Case, Claim, delayed, idle_of, ranks_of, steps_of, whole
-from commprof.diagnosis.findings.reductions import exposed_anyway, gaps, of_gradients
+from commprof.diagnosis.findings.overlapping import exposed_anyway
+from commprof.diagnosis.findings.reductions import gaps, of_gradients
 from commprof.diagnosis.findings.sharded import PACKING
 from commprof.diagnosis.findings.stages_apart import late_hosts
 from commprof.diagnosis.findings.unblocked import handed_over, packing, waited_for, without_waits

@@ -8,7 +8,6 @@ import numpy as np
 
 from commprof.analysis.bucket_advice import BucketAdvice, Layout
 from commprof.analysis.places import NOWHERE
-from commprof.diagnosis.findings.shorter import transfers
 from commprof.diagnosis.ground import REDUCTIONS, Ground, Mask, ReferenceStep
 from commprof.diagnosis.model import Evidence
 from commprof.intervals import Int64Array
@@ -20,9 +19,6 @@ NOT_OVERLAP = (
     "blocking-wait", "device-synchronisation", "on-compute-stream", "serialised", "first-use", "profiler-start",
 )  # fmt: skip
 """Causes for which no schedule of reductions is to blame."""
-
-_MOST_PARTS = 10_000
-"""Into more buckets no reduction is cut: a quarter of a terabyte in the usual ones, or the size of a damaged file."""
 
 
 @dataclass(slots=True, eq=False)
@@ -178,52 +174,6 @@ def tail_of(ground: Ground, rows: Mask) -> Mask:
     return tail
 
 
-def with_overlap(ground: Ground, rows: Mask, found: list[Reductions], cap: int | None = None) -> Int64Array:
-    """What would come back per step if reductions ran beside the backward pass in buckets of the usual size, or of
-    ``cap`` bytes.
-
-    Gradients are taken to be ready in proportion to their bytes, at the end of kernels of equal length. What is reduced
-    after the backward pass then stays exposed: the last bucket at least, and what queues before it.
-    """
-    exposed = ground.per_step(ground.exposed.step, np.where(rows, ground.exposed.rest + ground.exposed.wait, 0))
-    back: Int64Array = np.maximum(exposed - exposed_anyway(ground, found, cap), 0)
-    return back
-
-
-def exposed_anyway(ground: Ground, found: list[Reductions], cap: int | None = None) -> Int64Array:
-    """How long the reductions of every step go on after the backward pass if they run beside it."""
-    size = ground.limits.bucket_cap if cap is None else cap
-    return np.array([_stays(ground, index, step, size) for index, step in enumerate(found)], np.int64)
-
-
-def _stays(ground: Ground, index: int, found: Reductions, cap: int) -> int:
-    """How long reductions go on after the backward pass if each starts as soon as its gradients are ready."""
-    if not len(found.calls):
-        return 0
-    step = ground.steps[index]
-    lasted, size = transfers(ground, step)[found.calls], np.maximum(found.size, 0)
-    parts = np.clip(-(-size // cap), 1, _MOST_PARTS)
-    lasted, size = np.repeat(lasted / parts, parts), np.repeat(size / parts, parts)
-    total = float(size.sum())
-    share = np.cumsum(size) / total if total else np.arange(1, len(size) + 1) / len(size)
-    backward = _backward(step, found)
-    kernels = _kernels(step) * backward / max(step.total("compute"), 1)
-    if kernels >= 2:  # one kernel is no backward pass: it says nothing of when gradients are ready
-        share = np.minimum(np.ceil(np.round(share * kernels, 6)) / kernels, 1.0)
-    # Each bucket ends no sooner than any before it is ready and all from there on are through.
-    after = np.cumsum(lasted[::-1])[::-1]
-    return round(max(0.0, float((share * backward + after).max()) - backward))
-
-
-def _kernels(step: ReferenceStep) -> int:
-    """How many compute kernels a rank ran in a step; 0 where that is not known."""
-    if step.rank.behaviour is None:
-        return 0
-    table = step.rank.behaviour.kernels
-    windows = [number for number, name in enumerate(step.rank.shares.step_names) if name in step.unit.names]
-    return int(table.count[np.isin(table.step, windows)].sum())
-
-
 def gaps(ground: Ground) -> Int64Array:
     """Time of every step between its first and its last gradient reduction in which none of them runs.
 
@@ -236,20 +186,6 @@ def gaps(ground: Ground) -> Int64Array:
             span = int(calls.end[found.calls].max() - calls.start[found.calls].min())
             out[index] = max(0, span - found.duration)
     return out
-
-
-def _backward(step: ReferenceStep, found: Reductions) -> int:
-    """How long the backward pass of a rank lasts without the reductions that it waits for, its host and its other
-    communication included: what can hide reductions. Where that is not known all compute of the step."""
-    mine = set(found.calls.tolist())
-    for bucket in step.rank.buckets:
-        if bucket.call in mine and bucket.backward_start is not None and bucket.backward_end is not None:
-            pieces = step.rank.shares.pieces
-            inside = (pieces.start >= bucket.backward_start) & (pieces.end <= bucket.backward_end)
-            inside &= np.isin(pieces.call, [other.call for other in step.rank.buckets])
-            waited = int((pieces.ns - step.rank.causes.host)[inside].sum())
-            return max(0, bucket.backward_end - bucket.backward_start - waited)
-    return step.total("compute")
 
 
 def advised_caps(ground: Ground, rows: Mask) -> tuple[tuple[str, ...], tuple[Evidence, ...]]:

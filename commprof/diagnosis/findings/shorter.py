@@ -21,11 +21,16 @@ _NEAR_NS = 5_000
 
 
 def transfers(ground: Ground, step: ReferenceStep) -> Int64Array:
-    """How long each call of a rank transferred; where that is not known, how long it lasted."""
-    calls = step.rank.calls
+    """How long each call of the rank of a step transferred; where that is not known, how long it lasted."""
+    return transfers_of(ground, step.where)
+
+
+def transfers_of(ground: Ground, where: int) -> Int64Array:
+    """The same for a rank by its place in the analysis."""
+    calls = ground.analysis.ranks[where].calls
     if not ground.analysis.waiting:
         return calls.duration
-    transfer = ground.analysis.waiting[step.where].transfer
+    transfer = ground.analysis.waiting[where].transfer
     return np.where(transfer > 0, np.minimum(transfer, calls.duration), calls.duration)
 
 

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
+from commprof.analysis.model import RankAnalysis
 from commprof.analysis.purposes import GRADIENTS, PARAMETERS
-from commprof.diagnosis.findings.case import Case, Claim, delayed, hideable, idle_of, ranks_of, steps_of
+from commprof.diagnosis.findings.case import Case, Claim, delayed, idle_of, ranks_of, steps_of
+from commprof.diagnosis.findings.needless import LatencyOf, latency_of_buckets, needless_on_path
+from commprof.diagnosis.findings.overlapping import schedule
 from commprof.diagnosis.findings.reductions import (
     NOT_OVERLAP,
+    Fewer,
     advised_caps,
     facts,
     fewer_buckets,
@@ -19,13 +24,16 @@ from commprof.diagnosis.findings.reductions import (
     of_gradients,
     one_bucket,
     tail_of,
-    with_overlap,
 )
-from commprof.diagnosis.findings.shorter import transfers
+from commprof.diagnosis.findings.shorter import transfers_of
 from commprof.diagnosis.ground import Ground, Mask, ReferenceStep
 from commprof.diagnosis.model import Evidence, Threshold
+from commprof.diagnosis.on_path import OnPath
 from commprof.intervals import Int64Array
+from commprof.trace.model import Calls
+from commprof.trace.operations import OPERATIONS
 
+_NEVER_JOINED = ("send", "recv", "send_recv", "barrier")
 CAP = "torch.nn.parallel.DistributedDataParallel(bucket_cap_mb=...)"
 
 
@@ -41,7 +49,8 @@ def bucket_too_large(ground: Ground) -> Iterator[Case]:
     last = np.zeros(len(rows), np.bool_)
     for index, step in enumerate(found):
         last |= (ground.exposed.step == index) & np.isin(ground.exposed.call, step.calls[-1:])
-    rows &= last & ~ground.cause_is(*NOT_OVERLAP)
+    better = schedule(ground, rows & last & ~ground.cause_is(*NOT_OVERLAP), found, cap)
+    rows = better.rows
     size = max(int(step.size[-1]) for step in found)
     told, predicted = advised_caps(ground, rows)
     yield Case(
@@ -49,7 +58,7 @@ def bucket_too_large(ground: Ground) -> Iterator[Case]:
         "The last bucket is too large: it is ready late and nothing is left to hide it"
         if large
         else "All gradients are in one bucket: it is ready when the backward pass is over, and nothing hides it",
-        hideable(ground, rows),
+        better.claim,
         (
             *told,
             f"Make buckets smaller: lower {CAP}, reduce_bucket_size (DeepSpeed) or --ddp-bucket-size "
@@ -59,7 +68,7 @@ def bucket_too_large(ground: Ground) -> Iterator[Case]:
         ),
         (Evidence("bytes of the last bucket", size, "bytes"), *facts(ground, rows, found), *predicted),
         cause="tail", ranks=ranks_of(ground, rows), steps=steps_of(ground, rows), group_id=ground.one_group(rows),
-        calls=ground.calls_in(rows), recoverable=with_overlap(ground, rows, found, cap),
+        calls=ground.calls_in(rows), recoverable=better.back,
         threshold=Threshold(
             ground.limits.large_bucket, "bytes", "default cap of 25 MiB and one parameter more (torch, reducer.hpp)"
         )
@@ -73,30 +82,61 @@ def bucket_too_large(ground: Ground) -> Iterator[Case]:
 def buckets_too_small(ground: Ground) -> Iterator[Case]:
     """Many small reductions: their latency, or launching them, costs more than their bytes; or a layout with half as
     many is predicted to leave much less after the backward pass."""
-    rows, found = of_gradients(ground)
-    if not rows.any() or _in_units(ground, rows):
+    buckets = _small_buckets(ground)
+    if buckets is None:
         return
-    count, size = _many([len(step.calls) for step in found], [int(step.size[step.size > 0].sum()) for step in found])
-    needed = 1 + math.ceil(size / ground.limits.bucket_cap)
-    fewer = fewer_buckets(ground, rows)
-    small = count >= 4 * needed
-    if count < ground.limits.many_buckets or not (small or fewer):
-        return
+    rows, needed, fewer = buckets.rows, buckets.needed, buckets.fewer
     latency, told = np.where(rows, _latency(ground), 0.0), advised_caps(ground, rows)[0]
     saved = (ground.exposed.rest * latency).astype(np.int64)
     if fewer is not None:
         saved = np.maximum(saved, _of_tail(ground, rows, fewer.gain))
-        needed, told = (needed if small else fewer.layout.buckets), (fewer.told,)
-    calls = [_of_buckets(step, reductions.calls) for step, reductions in zip(ground.steps, found, strict=True)]
-    removable = 1 - needed / count if small else 0.0
-    yield from _small(ground, rows, calls, (latency, saved, removable), "buckets-too-small",
-        f"Gradient buckets are too small: {count:.0f} reductions where {needed} would do",
+        needed, told = (needed if buckets.removable else fewer.layout.buckets), (fewer.told,)
+    path = None
+    if buckets.removable:
+        path = _on_path(ground, buckets.calls, buckets.removable, latency_of_buckets(ground, rows))
+    yield from _small(ground, rows, buckets.calls, (latency, saved, buckets.removable), "buckets-too-small",
+        f"Gradient buckets are too small: {buckets.count:.0f} reductions where {needed} would do",
         (
             *told,
             f"Make buckets larger: raise {CAP} (default 25), reduce_bucket_size (DeepSpeed); the last bucket then is "
             "larger "
             "too and exposes more.",
-        ))  # fmt: skip
+        ), path)  # fmt: skip
+
+
+@dataclass(slots=True, eq=False)
+class _Buckets:
+    """Buckets that are too small: the exposed rows of their reductions, how many there are per step and how many would
+    do, or the layout with fewer that is predicted to do better.
+
+    ``calls`` are all calls of each step that come once per bucket; the part ``removable`` of them need not be.
+    """
+
+    rows: Mask
+    count: float
+    needed: int
+    fewer: Fewer | None
+    calls: list[Int64Array]
+    removable: float
+
+
+def _small_buckets(ground: Ground) -> _Buckets | None:
+    buckets: _Buckets | None = ground.once("small buckets", lambda: _find_small_buckets(ground))
+    return buckets
+
+
+def _find_small_buckets(ground: Ground) -> _Buckets | None:
+    rows, found = of_gradients(ground)
+    if not rows.any() or _in_units(ground, rows):
+        return None
+    count, size = _many([len(step.calls) for step in found], [int(step.size[step.size > 0].sum()) for step in found])
+    needed = 1 + math.ceil(size / ground.limits.bucket_cap)
+    fewer = fewer_buckets(ground, rows)
+    small = count >= 4 * needed
+    if count < ground.limits.many_buckets or not (small or fewer):
+        return None
+    calls = [_of_buckets(step, reductions.calls) for step, reductions in zip(ground.steps, found, strict=True)]
+    return _Buckets(rows, count, needed, fewer, calls, 1 - needed / count if small else 0.0)
 
 
 def _of_tail(ground: Ground, rows: Mask, gain: int) -> Int64Array:
@@ -109,11 +149,11 @@ def _of_tail(ground: Ground, rows: Mask, gain: int) -> Int64Array:
 
 def tiny_messages(ground: Ground) -> Iterator[Case]:
     """Many messages that are all latency."""
-    rows = ~ground.operation_is("send", "recv", "send_recv", "barrier") & ~ground.flag_is("profiler-start", "first-use")
+    rows = ~ground.operation_is(*_NEVER_JOINED) & ~ground.flag_is("profiler-start", "first-use")
     rows &= _latency(ground) > 0
     counts, sizes, calls = [], [], []
     for step in ground.steps:
-        tiny = np.flatnonzero(_latency_of_calls(ground, step) >= ground.limits.latency_share)
+        tiny = np.flatnonzero(_latency_of_calls(ground, step.where) >= ground.limits.latency_share)
         mine = _in_step(step, tiny)
         calls.append(mine)
         counts.append(len(mine))
@@ -124,13 +164,26 @@ def tiny_messages(ground: Ground) -> Iterator[Case]:
     needed = max(1, math.ceil(size / ground.limits.bucket_cap))
     latency = np.where(rows, _latency(ground), 0.0)
     saved = (ground.exposed.rest * latency).astype(np.int64)
-    yield from _small(ground, rows, calls, (latency, saved, max(0.0, 1 - needed / count)), "tiny-messages",
+    removable = max(0.0, 1 - needed / count)
+    yield from _small(ground, rows, calls, (latency, saved, removable), "tiny-messages",
         ground.worded(f"Many tiny messages ({count:.0f} per step): latency decides, not bandwidth"),
         (
             "Join them: bucket small tensors into one call (flatten, all_reduce_coalesced, larger DDP or FSDP units), "
             "or send "
             "them in every n-th step only; larger units cost memory.",
-        ))  # fmt: skip
+        ), _path_of_tiny(ground, calls, removable))  # fmt: skip
+
+
+def _path_of_tiny(ground: Ground, calls: list[Int64Array], removable: float) -> OnPath | None:
+    """What of the path goes without these calls; those of buckets that are too small are told of there."""
+    buckets = _small_buckets(ground)
+    if buckets is None or not buckets.removable:
+        return _on_path(ground, calls, removable, lambda where: _latency_of_tiny(ground, where))
+    others = [np.setdiff1d(mine, known) for mine, known in zip(calls, buckets.calls, strict=True)]
+    of_buckets = latency_of_buckets(ground, buckets.rows)
+    return _on_path(
+        ground, others, removable, lambda where: np.where(of_buckets(where) > 0, 0, _latency_of_tiny(ground, where))
+    )
 
 
 def _many(counts: list[int], sizes: list[int]) -> tuple[float, float]:
@@ -163,6 +216,7 @@ def _in_units(ground: Ground, rows: Mask) -> bool:
 def _small(
     ground: Ground, rows: Mask, calls_of: list[Int64Array],
     saved: tuple[NDArray[np.float64], Int64Array, float], identity: str, title: str, advice: tuple[str, ...],
+    path: OnPath | None = None,
 ) -> Iterator[Case]:  # fmt: skip
     """The case of too many calls: latency of those bound by it, and of the CPU's time to launch what need not be.
 
@@ -199,9 +253,21 @@ def _small(
             Evidence("idle while the CPU launches them", int(wanted.sum()) // len(ground.steps), "ns"),
         ),
         ranks=ranks_of(ground, rows), steps=steps_of(ground, rows), group_id=ground.one_group(rows), calls=calls,
-        recoverable=back, confidence="estimate", cause="host-bound" if by_host else None,
+        recoverable=back, path=path, alone=back, confidence="estimate", cause="host-bound" if by_host else None,
         threshold=Threshold(ground.limits.latency_share, "share of a call", "default: more latency than bytes"),
     )  # fmt: skip
+
+
+def _on_path(ground: Ground, calls_of: list[Int64Array], removable: float, latency_of: LatencyOf) -> OnPath | None:
+    """What of the path goes if the part ``removable`` of these calls of every step is not made.
+
+    They are as large a part of all launches on every rank; what a rank with a slower CPU needs more is its own.
+    """
+    purposes = _purposes(ground, calls_of)
+    medians = np.array([_median_launch(rank, purposes) for rank in ground.analysis.ranks])
+    usual = min(medians[medians > 0], default=0.0) / np.where(medians > 0, medians, np.inf)
+    parts = [_launch_part(step, calls) for step, calls in zip(ground.steps, calls_of, strict=True)]
+    return needless_on_path(ground, float(np.mean(parts)) * usual, removable, latency_of)
 
 
 def _launch_parts(ground: Ground, calls_of: list[Int64Array]) -> list[float]:
@@ -209,29 +275,33 @@ def _launch_parts(ground: Ground, calls_of: list[Int64Array]) -> list[float]:
 
     Usual is what they cost on the rank of the job whose CPU is the fastest: what a slower one needs more is its own.
     """
-    purposes = [np.unique(step.rank.places.purpose[calls]) for step, calls in zip(ground.steps, calls_of, strict=True)]
-    usual = _usual_launch(ground, np.unique(np.concatenate(purposes)))
-    parts = []
-    for step, calls in zip(ground.steps, calls_of, strict=True):
-        if step.rank.delays is None or not len(calls):
-            parts.append(0.0)
-            continue
-        windows = [number for number, name in enumerate(step.rank.shares.step_names) if name in step.unit.names]
-        costs = step.rank.delays.launching
-        total = int(costs[np.isin(step.rank.shares.step, windows)].sum())
-        mine = np.minimum(costs[calls], usual).sum()
-        parts.append(float(mine) / total if total else 0.0)
-    return parts
+    medians = [_median_launch(rank, _purposes(ground, calls_of)) for rank in ground.analysis.ranks]
+    usual = min((median for median in medians if median), default=0.0)
+    return [_launch_part(step, calls, usual) for step, calls in zip(ground.steps, calls_of, strict=True)]
 
 
-def _usual_launch(ground: Ground, purposes: Int64Array) -> float:
-    """Median cost of a launch of calls that move these things, on the rank where it is smallest, nanoseconds."""
-    medians = []
-    for rank in ground.analysis.ranks:
-        if rank.delays is not None:
-            costs = rank.delays.launching[np.isin(rank.places.purpose, purposes)]
-            medians += [float(np.median(costs[costs > 0]))] if (costs > 0).any() else []
-    return min(medians, default=0.0)
+def _launch_part(step: ReferenceStep, calls: Int64Array, usual: float = math.inf) -> float:
+    """The part of the time for launching communication in a step that these calls take, each at most ``usual`` ns."""
+    if step.rank.delays is None or not len(calls):
+        return 0.0
+    windows = [number for number, name in enumerate(step.rank.shares.step_names) if name in step.unit.names]
+    costs = step.rank.delays.launching
+    total = int(costs[np.isin(step.rank.shares.step, windows)].sum())
+    return float(np.minimum(costs[calls], usual).sum()) / total if total else 0.0
+
+
+def _purposes(ground: Ground, calls_of: list[Int64Array]) -> NDArray[np.int8]:
+    """What these calls of every step move."""
+    moved = [step.rank.places.purpose[calls] for step, calls in zip(ground.steps, calls_of, strict=True)]
+    return np.unique(np.concatenate(moved))
+
+
+def _median_launch(rank: RankAnalysis, purposes: NDArray[np.int8]) -> float:
+    """Median cost of a launch of calls of a rank that move these things, nanoseconds; 0 where that is not known."""
+    if rank.delays is None:
+        return 0.0
+    costs = rank.delays.launching[np.isin(rank.places.purpose, purposes)]
+    return float(np.median(costs[costs > 0])) if (costs > 0).any() else 0.0
 
 
 def _latency(ground: Ground) -> NDArray[np.float64]:
@@ -245,23 +315,32 @@ def _latency(ground: Ground) -> NDArray[np.float64]:
     share = np.zeros(len(exposed), np.float64)
     for index, step in enumerate(ground.steps):
         mine = exposed.step == index
-        by_call = _latency_of_calls(ground, step)
+        by_call = _latency_of_calls(ground, step.where)
         share[mine] = by_call[exposed.call[mine]]
     return np.where(share >= limits.latency_share, share, 0.0)
 
 
-def _latency_of_calls(ground: Ground, step: ReferenceStep) -> NDArray[np.float64]:
-    """The same for every call of the rank of a step."""
-    share: NDArray[np.float64] = ground.once(("latency", step.where), lambda: _latency_of_rank(ground, step))
+def _latency_of_calls(ground: Ground, where: int) -> NDArray[np.float64]:
+    """The same for every call of a rank, by its place in the analysis."""
+    share: NDArray[np.float64] = ground.once(("latency", where), lambda: _latency_of_rank(ground, where))
     return share
 
 
-def _latency_of_rank(ground: Ground, step: ReferenceStep) -> NDArray[np.float64]:
-    calls, limits = step.rank.calls, ground.limits
-    size, lasted = calls.size_bytes, transfers(ground, step)
+def _latency_of_tiny(ground: Ground, where: int) -> Int64Array:
+    """The latency of all calls of a rank that are bound by it and could be joined, nanoseconds."""
+    share, calls = _latency_of_calls(ground, where), ground.analysis.ranks[where].calls
+    apart = np.isin(calls.operation, [OPERATIONS.index(name) for name in _NEVER_JOINED])
+    share = np.where((share >= ground.limits.latency_share) & ~apart, share, 0.0)
+    return np.floor(share * transfers_of(ground, where)).astype(np.int64)
+
+
+def _latency_of_rank(ground: Ground, where: int) -> NDArray[np.float64]:
+    rank, limits = ground.analysis.ranks[where], ground.limits
+    calls = rank.calls
+    size, lasted = calls.size_bytes, transfers_of(ground, where)
     share = np.where((size >= 0) & (size < limits.tiny_message), 1.0, 0.0)
-    share[_short(step, limits.small_latency_ns)] = 1.0
-    usable = (size > 0) & (lasted > 0) & ~np.isin(step.rank.places.flag, (0, 1)) & ~calls.fused
+    share[_short(calls, limits.small_latency_ns)] = 1.0
+    usable = (size > 0) & (lasted > 0) & ~np.isin(rank.places.flag, (0, 1)) & ~calls.fused
     for key in np.unique(np.stack([calls.group[usable], calls.operation[usable]]), axis=1).T.tolist():
         mine = np.flatnonzero(usable & (calls.group == key[0]) & (calls.operation == key[1]))
         rate = size[mine] / lasted[mine]
@@ -275,12 +354,11 @@ def _latency_of_rank(ground: Ground, step: ReferenceStep) -> NDArray[np.float64]
     return share
 
 
-def _short(step: ReferenceStep, limit: int) -> Mask:
+def _short(calls: Calls, limit: int) -> Mask:
     """Calls of unknown size of a group and operation of which most last no longer than latency.
 
     The others are then taken to be as small, and to have waited.
     """
-    calls = step.rank.calls
     unknown = (calls.size_bytes < 0) & ~calls.fused & ~calls.sync
     short = np.zeros(len(calls), np.bool_)
     for key in np.unique(np.stack([calls.group[unknown], calls.operation[unknown]]), axis=1).T.tolist():
