@@ -63,6 +63,9 @@ class PathLedger:
             self._left[kind] -= got
             total += int(got.sum())
             on_cpu += int(got.sum()) if kind not in ("own", TRANSFERS) else 0
+        if not wanted.sure:
+            # Calls that are not made take their time on the device with them, and leave the CPU to all other causes.
+            return total // self.steps
         on_device = (total - on_cpu) // self.steps
         return on_device + self.of_room(total // self.steps - on_device, remainder=wanted.at_most is not None)
 

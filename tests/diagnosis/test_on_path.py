@@ -95,3 +95,21 @@ def test_without_room_what_is_on_the_path_counts() -> None:
     found = path(cpu=[0, 800, 0, 0])
 
     assert PathLedger(found).take(OnPath({"cpu": found.cpu})) == 400
+
+
+def test_calls_that_are_not_made_take_launches_and_transfers_of_the_path_and_leave_the_room_to_others() -> None:
+    # Two steps: 600 + 200 ns of launches and 1000 ns of transfers go with them. Of a room of 100 ns per step for faster
+    # CPUs all is left, whereas the launches are told once.
+    found = path(launching=[1_000, 1_000, 0, 0])
+    found.match, found.transfers = np.array([3, 8]), np.array([4_000, 500])
+    ledger = PathLedger(found, room=100)
+    needless = OnPath({"launching": np.array([600, 200, 0, 0])}, ranks=2, transfers=np.array([400, 600]), sure=False)
+
+    first, second, others = (
+        ledger.take(needless),
+        ledger.take(needless),
+        ledger.take(OnPath({"launching": found.launching})),
+    )
+
+    assert (first, second, others) == ((800 + 900) // 2, (400 + 200 + 400) // 2, 100)
+    assert needless.turn == float("inf")

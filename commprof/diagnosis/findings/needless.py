@@ -82,7 +82,8 @@ def _latency(ground: Ground, where: int, chosen: Mask) -> Int64Array:
     joined message would be as large as these, and small ones go by other protocols.
     """
     calls = ground.analysis.ranks[where].calls
-    size, lasted, out = calls.size_bytes, transfers_of(ground, where), np.zeros(len(calls), np.int64)
+    size, lasted = calls.size_bytes, transfers_of(ground, where)
+    out = np.zeros(len(size), np.int64)
     usable = chosen & (size > 0) & ~calls.fused
     for group, operation in np.unique(np.stack([calls.group[usable], calls.operation[usable]]), axis=1).T.tolist():
         mine = np.flatnonzero(usable & (calls.group == group) & (calls.operation == operation))
