@@ -67,7 +67,7 @@ def check_accounting(report: dict[str, Any]) -> None:
     assert sum(row["charged_ns"] or 0 for row in rows) * steps <= lost + len(rows) * steps
     assert sum(row["recoverable_ns"] or 0 for row in rows) * steps <= lost + len(rows) * steps
     # What the critical path tells may be charged to several: calls that come later for a late rank, and its own gaps.
-    on_path = {"straggler", "input-bound", "host-bound"}
+    on_path = {"straggler", "input-bound", "host-bound", "buckets-too-small", "tiny-messages"}
     assert all((row["recoverable_ns"] or 0) <= (row["charged_ns"] or 0) for row in rows if row["id"] not in on_path)
     host = {"host-bound", "input-bound", "device-synchronisation", "allocator-retries", "pipeline-bubble"}
     host |= {"copy-bound", "bucket-copies"}
