@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TypeVar
 
 import numpy as np
@@ -24,7 +24,7 @@ _SHORT = 30
 
 def slow_link(ground: Ground) -> Iterator[Case]:
     """Groups that are slower than their siblings, whoever comes late; those that share a rank are one case."""
-    for rows in by_rank(ground.slow_links):
+    for rows in by_rank(ground.slow_links, ground.analysis.hosts):
         excess = _excess_by_match(rows)
         claim, mine = _claim(ground, rows, excess)
         if not mine.any():
@@ -33,8 +33,8 @@ def slow_link(ground: Ground) -> Iterator[Case]:
         operation = OPERATIONS[first.operation].replace("_", "-")
         yield Case(
             "slow-link",
-            f"The link or adapter of {_whose(rows)} is slow: its {operation} takes {first.factor:.1f} times as long as "
-            "that of its siblings",
+            f"The link or adapter of {_whose(rows, ground.analysis.hosts)} is slow: its {operation} takes "
+            f"{first.factor:.1f} times as long as that of its siblings",
             claim,
             (
                 "Look at links and adapters of these ranks (nvidia-smi nvlink -s, ibstat, ethtool: width, speed, error "
@@ -55,7 +55,7 @@ def slow_link(ground: Ground) -> Iterator[Case]:
 
 def network_intermittent(ground: Ground) -> Iterator[Case]:
     """The same messages take much longer now and then; groups that share a rank are one case."""
-    for rows in by_rank(ground.intermittent):
+    for rows in by_rank(ground.intermittent, ground.analysis.hosts):
         excess = _excess_by_match(rows)
         claim, mine = _claim(ground, rows, excess)
         factors = np.concatenate([row.factors for row in rows])
@@ -82,12 +82,13 @@ def network_intermittent(ground: Ground) -> Iterator[Case]:
         )  # fmt: skip
 
 
-def by_rank(rows: Sequence[Link]) -> list[list[Link]]:
-    """Rows that have a rank in common, which may be the one at fault, together; in the order of the first of each."""
+def by_rank(rows: Sequence[Link], hosts: Mapping[int, str] | None = None) -> list[list[Link]]:
+    """Rows that have a rank in common, which may be the one at fault, together, or, between ``hosts`` (by rank), a host
+    whose adapter they may share; in the order of the first of each."""
     out: list[list[Link]] = []
     for row in rows:
         for known in out:
-            if set(common_ranks(known)) & set(row.ranks):
+            if set(common_ranks(known)) & set(row.ranks) or common_hosts([*known, row], hosts or {}):
                 known.append(row)
                 break
         else:
@@ -95,15 +96,21 @@ def by_rank(rows: Sequence[Link]) -> list[list[Link]]:
     return out
 
 
+def common_hosts(rows: Sequence[Link], hosts: Mapping[int, str]) -> list[str]:
+    """The hosts that all of these rows have, if each of them goes from host to host."""
+    each = [{hosts.get(rank, "") for rank in row.ranks} for row in rows]
+    return sorted(set.intersection(*each)) if all(len(names) > 1 and "" not in names for names in each) else []
+
+
 def common_ranks(rows: Sequence[Link]) -> tuple[int, ...]:
     """The ranks that all of these rows have."""
     return tuple(sorted(set(rows[0].ranks).intersection(*(row.ranks for row in rows))))
 
 
-def _whose(rows: Sequence[Link]) -> str:
-    ranks = common_ranks(rows)
+def _whose(rows: Sequence[Link], hosts: Mapping[int, str]) -> str:
+    ranks, shared = common_ranks(rows), common_hosts(rows, hosts)
     if not ranks:
-        return "one group"
+        return f"host {shared[0]}" if len(shared) == 1 else "one group"
     text = f"{'rank' if len(ranks) == 1 else 'ranks'} {ranks_text(ranks)}"
     return text if len(text) <= _SHORT else f"one group of {len(ranks)} ranks"
 

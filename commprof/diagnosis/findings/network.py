@@ -226,15 +226,15 @@ def _latency(ground: Ground, one: _Measured, large: Mask, usual: int) -> Times:
 def _efficiency(ground: Ground, one: _Measured, large: Mask, between: bool) -> float:
     """What the messages need at the peak, with latency, against what they take.
 
-    Where less latency shows than is usual, bytes alone are held against what they take without it; those messages of
-    which latency may be the larger part are left out.
+    Where latency shows, bytes alone are held against what they take without it (the usual one at most); those messages
+    of which it may be the larger part are left out.
     """
     assert one.entry.ceiling is not None
     usual = ground.limits.latency_ns if between else ground.limits.inner_latency_ns
     latency, taken = _latency(ground, one, large, usual), one.ns[large]
     at_peak = one.moved[large] / one.entry.ceiling.low
     sure = (one.sizes[large] >= ground.limits.large_message) & (at_peak >= latency) & (taken > latency)
-    if one.latency < usual and sure.any():
+    if math.isfinite(one.latency) and sure.any():
         return float(at_peak[sure].sum() / (taken - latency)[sure].sum())
     return float((latency + at_peak).sum() / taken.sum())
 

@@ -8,7 +8,7 @@ from typing import Any, cast
 import numpy as np
 
 from commprof.analysis.slow_links import SlowLink
-from commprof.diagnosis.findings.links import by_rank, common_ranks
+from commprof.diagnosis.findings.links import by_rank, common_hosts, common_ranks
 from commprof.diagnosis.findings.tensor import _has_to_cross
 
 
@@ -24,6 +24,16 @@ def test_groups_that_share_a_rank_are_one_slow_link() -> None:
 
     # 0 is in the first two; the third shares 1 with the first alone, and so stands for itself.
     assert [common_ranks(case) for case in found] == [(0,), (1, 3), (4, 5)]
+
+
+def test_links_between_hosts_that_share_a_host_are_one() -> None:
+    # Two GPUs share the adapter of host b, and two pairs go over it; ranks 6 and 7 exchange on one host.
+    hosts = dict(zip(range(8), "aabbccdd", strict=True))
+
+    found = by_rank([link(0, 2), link(1, 3), link(3, 4), link(6, 7)], hosts)
+
+    assert [[row.ranks for row in case] for case in found] == [[(0, 2), (1, 3), (3, 4)], [(6, 7)]]
+    assert common_hosts(found[0], hosts) == ["b"]
 
 
 def test_a_group_larger_than_any_host_has_to_cross() -> None:
