@@ -87,13 +87,17 @@ def by_rank(rows: Sequence[Link], hosts: Mapping[int, str] | None = None) -> lis
     whose adapter they may share; in the order of the first of each."""
     out: list[list[Link]] = []
     for row in rows:
-        for known in out:
-            if set(common_ranks(known)) & set(row.ranks) or common_hosts([*known, row], hosts or {}):
-                known.append(row)
-                break
-        else:
+        mine = next((known for known in out if _shares(known, row, hosts or {})), None)
+        if mine is None:
             out.append([row])
+        else:
+            mine.append(row)
     return out
+
+
+def _shares(known: Sequence[Link], row: Link, hosts: Mapping[int, str]) -> bool:
+    together = [*known, row]
+    return bool(common_ranks(together)) or bool(common_hosts(together, hosts))
 
 
 def common_hosts(rows: Sequence[Link], hosts: Mapping[int, str]) -> list[str]:

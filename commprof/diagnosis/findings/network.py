@@ -25,7 +25,7 @@ from commprof.trace.operations import OPERATIONS
 from commprof.units import format_gbps
 
 _HALF_OF_THE_LINK = 0.5
-_APART = 2.0
+_APART = 1.5
 """Messages of sizes so far apart tell latency from bandwidth."""
 Found = TypeVar("Found")
 Times = NDArray[np.float64]
@@ -35,7 +35,7 @@ Times = NDArray[np.float64]
 class _Measured:
     """Transfers of operations of one group: message sizes (rising), bytes on the bus, ns, and the efficiency below
     which they are slow, whatever else ran beside them. ``latency`` is what they can need whatever their size, ns, where
-    that shows."""
+    that shows, and ``by_sizes`` says that it shows in large messages themselves."""
 
     group: int
     operations: tuple[str, ...]
@@ -45,6 +45,7 @@ class _Measured:
     ns: NDArray[np.float64]
     limit: float
     latency: float = math.inf
+    by_sizes: bool = False
 
 
 def _measured(ground: Ground) -> Iterator[_Measured]:
@@ -59,8 +60,11 @@ def _measured(ground: Ground) -> Iterator[_Measured]:
         fit = entry.claimable
         if fit is not None:
             moved, lasted = np.asarray(fit.moved, np.float64), np.asarray(fit.ns, np.float64)
-            latency = _latency_of(ground.limits, moved / entry.factor, moved, lasted)
-            yield _Measured(group, (operation,), entry, moved / entry.factor, moved, lasted, limit, latency)
+            of_size = moved / entry.factor
+            latency = _latency_of(ground.limits, of_size, moved, lasted)
+            yield _Measured(
+                group, (operation,), entry, of_size, moved, lasted, limit, latency, _apart(ground.limits, of_size)
+            )
         elif operation in P2P and group in messages:
             sizes, ns = messages.pop(group)
             yield _Measured(group, P2P, entry, sizes.astype(float), sizes.astype(float), ns.astype(float), limit)
@@ -206,15 +210,21 @@ def _rates(found: Sequence[_Slow], where: str = "") -> str:
 
 def _latency_of(limits: Thresholds, sizes: Times, moved: Times, ns: Times) -> float:
     """What large messages take whatever their size, ns: what the line through the smallest and the largest of them
-    leaves at no bytes, if the one is at least twice the other; else twice what a message without many bytes takes,
-    since protocols for large ones have about twice the latency of those for small ones inside a pair of ranks (nccl,
-    ``tuning.cc``). Infinite where neither shows.
+    leaves at no bytes, if the one is at least half as large again as the other; else twice what a message without many
+    bytes takes, since protocols for large ones have about twice the latency of those for small ones inside a pair of
+    ranks (nccl, ``tuning.cc``). Infinite where neither shows.
     """
     large, small = sizes >= limits.large_message, sizes < limits.no_bytes
-    if large.any() and moved[large][-1] >= _APART * moved[large][0]:
+    if _apart(limits, sizes):
         x, t = moved[large][[0, -1]], ns[large][[0, -1]]
         return max(0.0, float(t[0] - x[0] * (t[1] - t[0]) / (x[1] - x[0])))
     return 2 * float(ns[small].min()) if small.any() else math.inf
+
+
+def _apart(limits: Thresholds, sizes: Times) -> bool:
+    """Whether large messages differ in size by enough to tell latency from bandwidth; ``sizes`` rise."""
+    large = sizes[sizes >= limits.large_message]
+    return bool(len(large)) and bool(large[-1] >= _APART * large[0])
 
 
 def _latency(ground: Ground, one: _Measured, large: Mask, usual: int) -> Times:
@@ -226,15 +236,15 @@ def _latency(ground: Ground, one: _Measured, large: Mask, usual: int) -> Times:
 def _efficiency(ground: Ground, one: _Measured, large: Mask, between: bool) -> float:
     """What the messages need at the peak, with latency, against what they take.
 
-    Where latency shows, bytes alone are held against what they take without it (the usual one at most); those messages
-    of which it may be the larger part are left out.
+    Where latency shows in large messages, or less of it than is usual in small ones, bytes alone are held against what
+    they take without it (the usual one at most); those messages of which it may be the larger part are left out.
     """
     assert one.entry.ceiling is not None
     usual = ground.limits.latency_ns if between else ground.limits.inner_latency_ns
     latency, taken = _latency(ground, one, large, usual), one.ns[large]
     at_peak = one.moved[large] / one.entry.ceiling.low
     sure = (one.sizes[large] >= ground.limits.large_message) & (at_peak >= latency) & (taken > latency)
-    if math.isfinite(one.latency) and sure.any():
+    if (one.by_sizes or one.latency < usual) and sure.any():
         return float(at_peak[sure].sum() / (taken - latency)[sure].sum())
     return float((latency + at_peak).sum() / taken.sum())
 
