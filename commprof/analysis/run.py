@@ -103,8 +103,9 @@ def analyze(
             ignored.append((job.candidate.display, _reason(outcome, job)))
         else:
             raise outcome
-    if not ranks and errors and all(isinstance(error, CannotAnswer) for error in errors):
-        raise errors[0]
+    if not ranks and (answers := [error for error in errors if isinstance(error, CannotAnswer)]):
+        # What a trace lacks is the news, not that a file beside it is none.
+        raise answers[0]
     if not ranks:
         listed = "; ".join(f"{path}: {reason}" for path, reason in ignored[:3])
         raise InputRefused(f"{', '.join(given)}: no trace found ({listed})", hint="give a Kineto JSON trace")

@@ -91,7 +91,7 @@ def _reason(base: Json, new: Json) -> str | None:
         return f"the {'new run' if base['per_step'] else 'base'} has no step"
     if of_what(base) != of_what(new):
         return f"only the {'base' if of_what(new) == 'window' else 'new run'} marks its steps"
-    if bool(one["devices"]) != bool(other["devices"]):
+    if bool(base["coverage"]["device_events"]) != bool(new["coverage"]["device_events"]):
         return "one ran on accelerators, the other on CPUs"
     return None
 

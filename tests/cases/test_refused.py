@@ -328,3 +328,20 @@ def test_one_bad_file_among_good_ones_is_named(run_analyze: Analyze, tmp_path: P
     assert_t0(run)
     assert run.report["input"]["ignored"] == [{"path": "rank1.json", "reason": "empty file"}]
     assert run.report["input"]["missing_ranks"] == [1]
+
+
+def test_a_step_that_no_trace_has_is_the_news_of_a_folder_with_other_files(run_analyze: Analyze, tmp_path: Path) -> None:
+    trace = Trace()
+    trace.step(1, 0, 1000)
+    trace.gemm(0, 500)
+    trace.all_reduce(400, 900)
+    trace.write(tmp_path / "run" / "rank0.json")
+    (tmp_path / "run" / "truth.json").write_text("{}", encoding="utf-8")
+
+    run = run_analyze(tmp_path / "run", "--steps", "99")
+
+    assert run.code == 3
+    (line,) = run.lines
+    assert "no step 99" in line
+    assert "ProfilerStep#1" in line
+    assert "traceEvents" not in line

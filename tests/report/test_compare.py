@@ -268,3 +268,19 @@ def test_the_bottleneck_is_told_where_it_is_another_one(tmp_path: Path) -> None:
 
     assert "Bottleneck: compute, now communication." in changed_
     assert "Bottleneck" not in same
+
+
+def test_a_run_on_cpus_is_not_compared_with_one_on_accelerators_without_a_name(tmp_path: Path) -> None:
+    on_gpu = run_of([100, 100]).write(tmp_path / "gpu" / "rank0.json")
+    trace = Trace(backend="gloo")
+    for number in (0, 1):
+        trace.step(number, 1000 * number, 1000 * number + 1000)
+        trace.cpu_op("aten::mm", 1000 * number, 1000 * number + 500)
+        trace.annotation("gloo:all_reduce", 1000 * number + 600, 1000 * number + 700, tid=201)
+    on_cpu = trace.write(tmp_path / "cpu" / "rank0.json")
+
+    code, out, errors = call("compare", on_gpu, on_cpu, "--no-html")
+
+    assert code == 3
+    assert "one ran on accelerators, the other on CPUs" in errors
+    assert "Not comparable" in out
