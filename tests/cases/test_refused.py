@@ -330,7 +330,7 @@ def test_one_bad_file_among_good_ones_is_named(run_analyze: Analyze, tmp_path: P
     assert run.report["input"]["missing_ranks"] == [1]
 
 
-def test_a_step_that_no_trace_has_is_the_news_of_a_folder_with_other_files(run_analyze: Analyze, tmp_path: Path) -> None:
+def test_a_step_that_no_trace_has_is_the_news_of_a_mixed_folder(run_analyze: Analyze, tmp_path: Path) -> None:
     trace = Trace()
     trace.step(1, 0, 1000)
     trace.gemm(0, 500)

@@ -87,7 +87,7 @@ def by_rank(rows: Sequence[Link], hosts: Mapping[int, str] | None = None) -> lis
     whose adapter they may share; in the order of the first of each."""
     out: list[list[Link]] = []
     for row in rows:
-        mine = next((known for known in out if _shares(known, row, hosts or {})), None)
+        mine = next((known for known in out if _share_one([*known, row], hosts or {})), None)
         if mine is None:
             out.append([row])
         else:
@@ -95,18 +95,17 @@ def by_rank(rows: Sequence[Link], hosts: Mapping[int, str] | None = None) -> lis
     return out
 
 
-def _shares(known: Sequence[Link], row: Link, hosts: Mapping[int, str]) -> bool:
-    together = [*known, row]
-    return bool(common_ranks(together)) or bool(common_hosts(together, hosts))
+def _share_one(rows: Sequence[SlowLink | Intermittent], hosts: Mapping[int, str]) -> bool:
+    return bool(common_ranks(rows)) or bool(common_hosts(rows, hosts))
 
 
-def common_hosts(rows: Sequence[Link], hosts: Mapping[int, str]) -> list[str]:
+def common_hosts(rows: Sequence[SlowLink | Intermittent], hosts: Mapping[int, str]) -> list[str]:
     """The hosts that all of these rows have, if each of them goes from host to host."""
     each = [{hosts.get(rank, "") for rank in row.ranks} for row in rows]
     return sorted(set.intersection(*each)) if all(len(names) > 1 and "" not in names for names in each) else []
 
 
-def common_ranks(rows: Sequence[Link]) -> tuple[int, ...]:
+def common_ranks(rows: Sequence[SlowLink | Intermittent]) -> tuple[int, ...]:
     """The ranks that all of these rows have."""
     return tuple(sorted(set(rows[0].ranks).intersection(*(row.ranks for row in rows))))
 
