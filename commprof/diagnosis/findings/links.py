@@ -87,7 +87,7 @@ def by_rank(rows: Sequence[Link], hosts: Mapping[int, str] | None = None) -> lis
     whose adapter they may share; in the order of the first of each."""
     out: list[list[Link]] = []
     for row in rows:
-        mine = next((known for known in out if _share_one([*known, row], hosts or {})), None)
+        mine = next((known for known in out if _shares(known, row, hosts or {})), None)
         if mine is None:
             out.append([row])
         else:
@@ -95,7 +95,8 @@ def by_rank(rows: Sequence[Link], hosts: Mapping[int, str] | None = None) -> lis
     return out
 
 
-def _share_one(rows: Sequence[SlowLink | Intermittent], hosts: Mapping[int, str]) -> bool:
+def _shares(known: Sequence[SlowLink | Intermittent], row: SlowLink | Intermittent, hosts: Mapping[int, str]) -> bool:
+    rows = [*known, row]
     return bool(common_ranks(rows)) or bool(common_hosts(rows, hosts))
 
 
