@@ -113,6 +113,7 @@ Late ranks:
     turns              pauses that go round
     levels             hosts, stages and replicas that are late together
     stage_pace         stages that have more to do
+    device_pace        how much slower one device is for the same kernels
     stragglers         who is late, how regularly, why
     late_on_path       whether the run would end earlier without them
     wait_chain         the longest wait, back to its origin

@@ -26,7 +26,7 @@ _WORDS = {
     OTHER: "gaps that nothing explains", INHERITED: "from before the capture or a missing rank",
 }  # fmt: skip
 
-_AS_MANY = 0.01
+AS_MANY = 0.01
 """Counts of a kind of kernel per step that differ by no more than this part are equal."""
 
 Evidence = tuple[tuple[str, int | float | str, str], ...]
@@ -97,7 +97,7 @@ def compute_excess(analysis: Analysis, peers: Peers, rank: int, steps: Sequence[
         own = ns / count
         longer = min(count, usual_count) * (own - usual)
         slower += longer
-        if abs(count - usual_count) <= _AS_MANY * usual_count:
+        if abs(count - usual_count) <= AS_MANY * usual_count:
             alike, alike_usual = alike + count * own, alike_usual + count * usual
         more += (count - usual_count) * (own if count > usual_count else usual)
         if abs(longer) > worst:

@@ -84,9 +84,14 @@ def all_of(path: CriticalPath | None, *kinds: str, at_most: int | None = None) -
     return None if path is None else OnPath({kind: getattr(path, kind) for kind in kinds}, at_most, len(path.role))
 
 
-def of_late(path: CriticalPath | None, numbers: Sequence[int], row: Straggler) -> OnPath | None:
+def of_late(
+    path: CriticalPath | None, numbers: Sequence[int], row: Straggler, own: Int64Array | None = None
+) -> OnPath | None:
     """What late ranks add to the path; ``numbers`` are the ranks of the input. ``None`` where the path does not tell
-    what makes them late."""
+    what makes them late.
+
+    ``own`` is what of it slow devices take longer, nanoseconds of shape ``(ranks,)``.
+    """
     if path is None:
         return None
     if row.kind == "rotating":
@@ -94,8 +99,8 @@ def of_late(path: CriticalPath | None, numbers: Sequence[int], row: Straggler) -
             OnPath({"pauses": path.pauses}, None, len(path.role)) if row.cause == "host" and path.pauses.any() else None
         )
     late = np.isin(np.array(numbers), row.members)
-    if row.cause == "slow-device":
-        found = {"own": beyond_role(path.own, path.compute, path.role, late)}
+    if own is not None:
+        found = {"own": own}
     elif row.cause == "input":
         found = {"inputs": beyond_role(path.inputs, path.fetched, path.role, late)}
     elif row.cause == "host":

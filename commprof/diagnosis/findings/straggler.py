@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from commprof.analysis.behaviour import COMM
 from commprof.analysis.charges import Charges
 from commprof.analysis.combine import ranks_text
+from commprof.analysis.device_pace import excess_on_path
 from commprof.analysis.lateness import Float64Array
 from commprof.analysis.model import Analysis
 from commprof.analysis.slow_links import ranks_on
@@ -17,10 +18,10 @@ from commprof.analysis.stragglers import Straggler
 from commprof.diagnosis.findings.case import Case, Claim, delayed, idle_of, steps_of
 from commprof.diagnosis.findings.on_cpu import computes_on_cpu
 from commprof.diagnosis.findings.shorter import given_back
-from commprof.diagnosis.findings.stages_apart import slow_kernels
+from commprof.diagnosis.findings.stages_apart import longer_on_path, slow_kernels
 from commprof.diagnosis.ground import P2P, Ground, Mask, ReferenceStep
 from commprof.diagnosis.model import Evidence
-from commprof.diagnosis.on_path import of_late
+from commprof.diagnosis.on_path import OnPath, of_late
 from commprof.intervals import Int64Array
 
 _WHY = {
@@ -106,8 +107,16 @@ def _late(ground: Ground) -> Iterator[Case]:
             cause=row.cause, ranks=() if row.kind == "rotating" else tuple(row.members), steps=steps_of(ground, mine),
             group_id=ground.one_group(mine), calls=calls, recoverable=back, host_back=True,
             measured=_measured(ground, row),
-            path=of_late(ground.analysis.critical_path, [rank.rank for rank in ground.analysis.ranks], row),
+            path=_on_path(ground, row),
         )  # fmt: skip
+
+
+def _on_path(ground: Ground, row: Straggler) -> OnPath | None:
+    """What these ranks add to the critical path."""
+    path, ranks = ground.analysis.critical_path, ground.analysis.ranks
+    numbers, slow = [rank.rank for rank in ranks], row.cause == "slow-device"
+    own = excess_on_path(path, ranks, np.isin(numbers, row.members)) if path is not None and slow else None
+    return of_late(path, numbers, row, own)
 
 
 def _measured(ground: Ground, row: Straggler) -> Int64Array | None:
@@ -217,12 +226,14 @@ def _from_bubble(ground: Ground, row: Straggler) -> tuple[Claim, Int64Array | No
         return Claim(), None, rows
     idle, wait = idle_of(ground, "bubble"), np.where(rows, ground.exposed.wait, 0)
     found = ground.per_step(ground.exposed.step, wait) + ground.per_step(ground.idle.step, idle)
-    share = np.minimum(row.charged_per_step / np.maximum(found, 1), 1.0)
+    on_path = longer_on_path(ground, row.members, row.charged_per_step)
+    longer = row.charged_per_step if on_path is None else on_path
+    share = np.minimum(longer / np.maximum(found, 1), 1.0)
     claim = Claim(
         wait=np.floor(wait * share[ground.exposed.step]).astype(np.int64),
         idle=np.floor(idle * share[ground.idle.step]).astype(np.int64),
     )
-    return claim, np.minimum(found, row.charged_per_step), rows
+    return claim, np.minimum(found, longer), rows
 
 
 def _owed(ground: Ground, row: Straggler, mine: Mask) -> Int64Array:
