@@ -46,11 +46,13 @@ class Program:
     Call ``i`` is ready at place ``ready[i]`` and needed at ``needed[i]``; work launched after it begins at
     ``after[i]``. It transfers for ``lasts[i]`` and is launched when the CPU has run for ``cpu[i]``, its waits left out.
     ``lane``, ``group`` and ``link`` are numbers of its stream, its communicator and the links that it uses. Others use
-    link ``shared_link[k]`` from place ``shared_at[k]`` on for ``shared_ns[k]``, and are part of the work. Wait ``j`` of
-    the CPU, for something else than a call, ends at place ``wait_at[j]`` and instant ``wait_cpu[j]`` of the CPU.
-    ``marks`` are begin of each window, begin of the last message that it sends to another stage (its end without one),
-    and end, shape ``(windows, 3)``, and ``measured`` the instants at which the rank came there. The last message of
-    each window that the rank waits for is there at ``received_at``, after ``received_ns`` of waiting, shape
+    link ``shared_link[k]`` from place ``shared_at[k]`` on, where their peers are there too, for ``shared_ns[k]``, and
+    are part of the work. Wait ``j`` of the CPU, for something else than a call, ends at place ``wait_at[j]`` and
+    instant ``wait_cpu[j]`` of the CPU. Where the device ran out of work, what comes next begins at place ``late_at[m]``
+    and is launched at ``late_cpu[m]``. ``marks`` are begin of each window, begin of the last message that it sends to
+    another stage (its end without one), and end, shape ``(windows, 3)``, and ``measured`` the instants at which the
+    rank came there. The last message of each window that the rank waits for is there at ``received_at``, after
+    ``received_ns`` of waiting, shape
     ``(windows,)``.
     """
 
@@ -67,6 +69,8 @@ class Program:
     shared_link: Int64Array
     wait_at: Int64Array
     wait_cpu: Int64Array
+    late_at: Int64Array
+    late_cpu: Int64Array
     marks: Int64Array
     measured: Int64Array
     received_at: Int64Array
@@ -100,17 +104,27 @@ def program_of(ground: Ground, step: ReferenceStep) -> Program:
     # Gradients that are needed when the backward pass has ended do not hold up what it hands over then.
     earlier = np.where(marks == marks[:, -1:], 0, [0, _NEAR_NS, 0])
     clock = _Axis(first, trail.waits)
-    needed = _Needs(rank, rows, work)
+    needed = _Needs(rank, rows, launched[rows], work)
     lasts, links = transfers(ground, step), _links(ground, step)
     beside = np.flatnonzero(~chosen & (rank.places.purpose != _MESSAGE) & (calls.start >= first))
     others = trail.waits.ends[~_for_calls(trail.waits, calls.end[rows])]
+    moving = _shortest(calls, _moving(ground, step, lasts))[beside]
+    late = _ends_while_idle(rank, trail.host)
+    late = late[late >= first]
     return Program(
         needed.ready, needed.needed, needed.after, lasts[rows], clock.at(launched[rows]),
-        calls.stream[rows], calls.group[rows].astype(np.int64), links[rows], work.at(calls.start[beside]),
-        np.minimum(_shortest(calls, lasts), rank.shares.exposed)[beside], links[beside], work.at(others),
-        clock.at(others),
-        work.at(marks) - earlier, marks - earlier, *_received(rank, windows, work),
+        calls.stream[rows], calls.group[rows].astype(np.int64), links[rows], work.at(calls.end[beside] - moving),
+        np.minimum(moving, rank.shares.exposed[beside]), links[beside], work.at(others), clock.at(others),
+        work.at(late), clock.at(late), work.at(marks) - earlier, marks - earlier, *_received(rank, windows, work),
     )  # fmt: skip
+
+
+def _moving(ground: Ground, step: ReferenceStep, lasts: Int64Array) -> Int64Array:
+    """What each call takes at most while its bytes move: not while it waits for peers, where only that is known."""
+    calls, waiting = step.rank.calls, ground.analysis.waiting
+    if not waiting:
+        return lasts
+    return np.minimum(lasts, calls.duration - np.maximum(waiting[step.where].wait, 0))
 
 
 def _shortest(calls: Calls, lasts: Int64Array) -> Int64Array:
@@ -185,9 +199,17 @@ def _not_work(rank: RankAnalysis, chosen: Mask) -> IntervalSet:
     host = trail.host - union(pieces.start[~mine], pieces.end[~mine])
     idle = {cause: sum(row.ns for row in rank.idle if row.cause == cause) for cause in ("launch", "input", "allocator")}
     bound = sum(window.split.idle_host or 0 for device in rank.devices for window in device.steps)
-    latency = max(0, idle["launch"] - (bound - idle["input"] - idle["allocator"])) // max(1, len(host))
+    latency = max(0, idle["launch"] - (bound - idle["input"] - idle["allocator"]))
+    latency //= max(1, len(_ends_while_idle(rank, host)))
     reached = union(host.starts, host.ends + min(latency, _NEAR_NS))
     return union(pieces.start[mine], pieces.end[mine]) | reached
+
+
+def _ends_while_idle(rank: RankAnalysis, host: IntervalSet) -> Int64Array:
+    """Ends of host-bound stretches at which the device has no call either: it idles until the launch reaches it."""
+    pieces = rank.shares.pieces
+    found: Int64Array = host.ends[~union(pieces.start, pieces.end).contains(host.ends)]
+    return found
 
 
 def _for_calls(waits: IntervalSet, ends: Int64Array) -> Mask:
@@ -202,8 +224,8 @@ def _for_calls(waits: IntervalSet, ends: Int64Array) -> Mask:
 class _Needs:
     """Where on the axis each of the calls ``rows``, in order of launch, is ready and needed."""
 
-    def __init__(self, rank: RankAnalysis, rows: Int64Array, work: _Axis) -> None:
-        self.rank, self.rows, self.work = rank, rows, work
+    def __init__(self, rank: RankAnalysis, rows: Int64Array, launched: Int64Array, work: _Axis) -> None:
+        self.rank, self.rows, self.launched, self.work = rank, rows, launched, work
         calls, places = rank.calls, rank.places
         self.phase, self.purpose, self.module = places.phase[rows], places.purpose[rows], places.module[rows]
         self.ready = work.at(calls.start[rows])
@@ -224,7 +246,7 @@ class _Needs:
         ends = np.array([window.split.end for window in rank.devices[0].steps], np.int64)
         place = np.minimum(np.searchsorted(ends, rank.calls.end[self.rows[mine]]), len(ends) - 1)
         until = dict(zip(self.rows[mine].tolist(), ends[place].tolist(), strict=True))
-        until |= {bucket.call: bucket.backward_end for bucket in rank.buckets if bucket.backward_end is not None}
+        until |= self._ends_of_last_pass()
         until |= self._ends_of_passes()
         until |= {unit.call: unit.needed for unit in rank.units if unit.needed is not None}
         at = self.work.at(np.array([until[row] for row in self.rows[mine].tolist()], np.int64))
@@ -234,6 +256,19 @@ class _Needs:
         for before, later in zip(of_units[:-1].tolist(), of_units[1:].tolist(), strict=True):
             if stream[before] == stream[later]:
                 self.needed[before] = min(self.needed[before], max(self.ready[later], self.after[before]))
+
+    def _ends_of_last_pass(self) -> dict[int, int]:
+        """For every bucket the end of its backward pass, which has not ended before the last of the step is ready: what
+        another call hands back may come after its last kernel."""
+        last: dict[tuple[int, int], int] = {}
+        for bucket in self.rank.buckets:
+            key = (bucket.step, bucket.series)
+            last[key] = max(last.get(key, 0), bucket.start)
+        return {
+            bucket.call: max(bucket.backward_end, last[bucket.step, bucket.series])
+            for bucket in self.rank.buckets
+            if bucket.backward_end is not None
+        }
 
     def _ends_of_passes(self) -> dict[int, int]:
         """Where gradients are reduced after every micro-batch: for all passes of a step but the last the instant at
@@ -253,7 +288,11 @@ class _Needs:
         known = gathers[np.isin(self.rows[gathers], list(needed))]
         at = self.work.at(np.array([needed[row] for row in self.rows[known].tolist()], np.int64))
         self.needed[known] = np.maximum(at, self.after[known])
-        before, later = gathers[:-1], gathers[1:]
+        # No gather waits for a unit that is copied out after its launch: the device, waited for, was not behind then.
+        out = np.maximum.accumulate(np.array([needed.get(row, 0) for row in self.rows[gathers].tolist()], np.int64))
+        last = np.searchsorted(out, self.launched[gathers], side="right") - 1
+        waits = last >= 0
+        before, later = gathers[last[waits]], gathers[waits]
         # The first gather of a forward pass waits for the optimizer.
         same = ~((self.phase[before] == _BACKWARD) & (self.phase[later] == _FORWARD))
         self.ready[later[same]] = np.minimum(self.ready[later[same]], self.needed[before[same]])

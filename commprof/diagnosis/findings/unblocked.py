@@ -20,9 +20,9 @@ _HABIT = 2
 """Calls of a step that the CPU waits for."""
 _LATENCY_NS = 3_000
 """From the launch of a kernel to its start on a free device."""
-_RECEIVED, _SHARED, _WAITED, _READY, _NEEDED, _WAITED_TOO, _LAUNCHED, _MARK = range(8)
+_RECEIVED, _SHARED, _WAITED, _READY, _NEEDED, _WAITED_TOO, _NEEDED_LATER, _LAUNCHED, _LATE, _MARK = range(10)
 """What can be at one place of the axis, in the order in which it happens there: a wait of the CPU comes before calls
-that it launches then, and after what is needed."""
+that it launches then, and after what is needed, but for what is launched after it."""
 
 
 def waited_for(ground: Ground) -> Mask:
@@ -57,18 +57,30 @@ def without_waits(ground: Ground) -> tuple[Int64Array, Int64Array] | None:
     """
     lanes: dict[int, _Lane] = {}
     own, all_together = (np.zeros(len(ground.steps), np.int64) for _ in range(2))
-    for index, step in enumerate(ground.steps):
-        around = [(where, ground.analysis.ranks[where]) for where in (step.where, *other_stages(ground, step))]
+    stages = [
+        [(where, ground.analysis.ranks[where]) for where in (step.where, *other_stages(ground, step))]
+        for step in ground.steps
+    ]
+    for step, around in zip(ground.steps, stages, strict=True):
         if any(rank.trail is None or len(rank.devices) > 1 for _, rank in around):
             return None
         for where, rank in around:
             if where not in lanes:
                 lanes[where] = _Lane(program_of(ground, ReferenceStep(step.unit, where, rank, rank.devices[0])))
+    for index, (step, around) in enumerate(zip(ground.steps, stages, strict=True)):
         there = [_named(rank, step.unit.names) for _, rank in around]
         chain = sum(int(lanes[where].before_last[mine].sum()) for (where, _), mine in zip(around, there, strict=True))
         alone, sooner = lanes[step.where].gains(there[0], chain)
+        if len(around) == 1:
+            alone = max(_of_rank(ground, lanes, where, step) for where in lanes)
         own[index], all_together[index] = max(0, alone), max(0, alone, sooner)
     return own, all_together - own
+
+
+def _of_rank(ground: Ground, lanes: dict[int, _Lane], where: int, step: ReferenceStep) -> int:
+    """What a step gains as the replay of one rank tells. Ranks that meet in every step gain the same; one that waits
+    for its peers keeps that in its replay, though they come earlier: the one that they all wait for gains the most."""
+    return lanes[where].gains(_named(ground.analysis.ranks[where], step.unit.names), 0)[0]
 
 
 class _Lane:
@@ -104,13 +116,16 @@ def replayed(program: Program, sooner: Int64Array) -> Int64Array:
     ``sooner`` in each window, shape ``(windows,)``."""
     columns = (
         program.received_at, program.shared_at, program.wait_at, program.ready, program.needed, program.wait_at,
-        program.after, program.marks.ravel(),
+        program.after, program.late_at, program.marks.ravel(),
     )  # fmt: skip
     at = np.concatenate(columns)
-    kind = np.repeat(np.arange(len(columns)), [len(column) for column in columns])
+    kinds = (_RECEIVED, _SHARED, _WAITED, _READY, _NEEDED, _WAITED_TOO, _LAUNCHED, _LATE, _MARK)
+    kind = np.repeat(kinds, [len(column) for column in columns])
+    kind[kind == _NEEDED] = np.where(_after_waits(program), _NEEDED_LATER, _NEEDED)
     which = np.concatenate([np.arange(len(column)) for column in columns])
     order = np.lexsort((which, kind, at))
     cpu, wait_cpu, earlier = program.cpu.tolist(), program.wait_cpu.tolist(), sooner.tolist()
+    late_cpu = program.late_cpu.tolist()
     queues = _Queues(program)
     marks = [0] * program.marks.size
     now = place = behind = 0
@@ -125,20 +140,33 @@ def replayed(program: Program, sooner: Int64Array) -> Int64Array:
         elif what in (_WAITED, _WAITED_TOO):
             # Until when the CPU waits here: it runs on by so much later.
             behind = max(behind, now - wait_cpu[index])
-        elif what == _NEEDED:
+        elif what in (_NEEDED, _NEEDED_LATER):
             now = max(now, queues.end[index])
         elif what == _LAUNCHED:
             now = max(now, cpu[index] + behind + _LATENCY_NS)
+        elif what == _LATE:
+            now = max(now, late_cpu[index] + behind + _LATENCY_NS)
         else:
             marks[index] = now
     return np.array(marks, np.int64).reshape(-1, 3)
+
+
+def _after_waits(program: Program) -> Mask:
+    """Which calls are launched after the last wait of the CPU at the place where they are needed."""
+    order = np.lexsort((program.wait_cpu, program.wait_at))
+    last = np.searchsorted(program.wait_at[order], program.needed, side="right") - 1
+    there = last >= 0
+    there[there] = program.wait_at[order][last[there]] == program.needed[there]
+    found: Mask = np.zeros(len(program.needed), np.bool_)
+    found[there] = program.wait_cpu[order][last[there]] <= program.cpu[there]
+    return found
 
 
 class _Queues:
     """Calls in the order in which they can start: one at a time on a stream, in a communicator and on the links.
 
     Only bytes share links: what a call takes however small it is, the shortest time on its links, it takes beside
-    others.
+    others, before its bytes.
     """
 
     def __init__(self, program: Program) -> None:
@@ -149,6 +177,7 @@ class _Queues:
         ns = np.concatenate([program.lasts, program.shared_ns])
         shortest = {link: int(ns[every == link].min()) for link in np.unique(every).tolist()}
         self._latency = [shortest[link] for link in self._link]
+        self._shared_latency = [shortest[link] for link in self._shared_link]
         self._shared_ns = [
             ns - shortest[link] for ns, link in zip(program.shared_ns.tolist(), self._shared_link, strict=True)
         ]
@@ -169,11 +198,12 @@ class _Queues:
         self._under_way.setdefault(link, []).append(call)
 
     def share(self, other: int, now: int) -> int:
-        """By how much a call that is part of the work is delayed by those under way on its links, as they are by it."""
+        """By how much a call that is part of the work is delayed by those under way on its links when its bytes follow,
+        as they are by it."""
         link = self._shared_link[other]
         calls = [call for call in self._under_way.get(link, ()) if self.end[call] > now]
         self._under_way[link] = calls
-        delay: int = min(self._shared_ns[other], max(0, self._busy.get(link, 0) - now))
+        delay: int = min(self._shared_ns[other], max(0, self._busy.get(link, 0) - now - self._shared_latency[other]))
         if delay:
             self._busy[link] += delay
             for call in calls:

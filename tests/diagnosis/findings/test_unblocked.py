@@ -33,10 +33,11 @@ def program(work: int, **columns: tuple[int, ...]) -> Program:
         "group": tuple(range(count)), "link": tuple(range(count)),
     }  # fmt: skip
     given: dict[str, Any] = {
-        name: np.array(values, np.int64) if name in ("lane", "group", "link") else microseconds(*values)
+        name: np.array(values, np.int64) if name in ("lane", "group", "link", "shared_link") else microseconds(*values)
         for name, values in {**usual, **columns}.items()
     }
-    nothing = {name: np.empty(0, np.int64) for name in ("shared_at", "shared_ns", "shared_link", "wait_at", "wait_cpu")}
+    none = ("shared_at", "shared_ns", "shared_link", "wait_at", "wait_cpu", "late_at", "late_cpu")
+    nothing = {name: np.empty(0, np.int64) for name in none}
     marks = microseconds(0, work, work).reshape(1, 3)
     received = {name: np.zeros(1, np.int64) for name in ("received_at", "received_ns")}
     return Program(**{**nothing, **received, "marks": marks, "measured": marks, **given})
@@ -86,6 +87,35 @@ def test_communicators_share_links(link: tuple[int, ...], expected: int) -> None
     assert found == expected
 
 
+def test_kernels_that_a_cpu_launches_late_begin_no_sooner() -> None:
+    one = program(600, ready=(600,), needed=(600,), lasts=(0,), late_at=(200,), late_cpu=(500,))
+
+    found = length(one)
+
+    assert found == 500 + _LATENCY + 400
+
+
+def test_a_wait_of_the_cpu_does_not_end_with_a_call_that_it_launches_after_it() -> None:
+    one = program(600, ready=(600,), needed=(600,), lasts=(100,), cpu=(50,), wait_at=(600,), wait_cpu=(0,))
+
+    found = length(one)
+
+    # The wait ends with the work, at 600; 50 later the call is launched, and 100 later it is over.
+    assert found == 600 + 50 + _LATENCY + 100
+
+
+def test_a_call_of_the_work_has_its_latency_before_its_bytes_share_the_link() -> None:
+    # Its bytes follow 100 later, at 250, when 50 of the call beside it are left: both take 50 more.
+    one = program(
+        600, ready=(0, 500), needed=(600, 600), lasts=(300, 100), link=(0, 0), shared_at=(150,), shared_ns=(200,),
+        shared_link=(0,),
+    )  # fmt: skip
+
+    found = length(one)
+
+    assert found == 600 + 50
+
+
 def test_a_message_that_comes_earlier_shortens_the_window_up_to_what_the_cpu_allows() -> None:
     slow, fast = (program(600, ready=(600,), needed=(600,), lasts=(0,), cpu=(cpu,)) for cpu in (500 - _LATENCY, 0))
     for one in (slow, fast):
@@ -96,7 +126,7 @@ def test_a_message_that_comes_earlier_shortens_the_window_up_to_what_the_cpu_all
     assert found == [500, 350]
 
 
-_NETWORK = Cluster(gpus_per_host=1, nics_per_host=1)
+_NETWORK, _HOSTS = Cluster(gpus_per_host=1, nics_per_host=1), Cluster(gpus_per_host=2)
 _JOB: dict[str, Any] = {
     "layers": 4, "hidden": 1024, "sequence": 512, "batch": 2, "steps": 5, "launch_ns": 3_000, "comm_launch_ns": 8_000,
     "sync_each_step": True, "faults": (Fault("blocking-wait"),),
@@ -108,6 +138,9 @@ _JOB: dict[str, Any] = {
     [
         Scenario(name="gathers-exposed", strategy="fsdp", inner=2, cluster=_NETWORK, **_JOB),
         Scenario(name="one-stream", strategy="zero3", inner=2, cluster=_NETWORK, **_JOB),
+        Scenario(name="gathers-ahead", strategy="fsdp", inner=2, cluster=_NETWORK, **{**_JOB, "batch": 4}),
+        Scenario(name="tensor-parallel", tp=2, inner=2, bucket_cap=8 << 20, cluster=_HOSTS, **{**_JOB, "batch": 4}),
+        Scenario(name="shared-links", tp=2, inner=2, bucket_cap=8 << 20, cluster=_NETWORK, **{**_JOB, "batch": 4}),
         Scenario(name="pipeline", pp=2, inner=2, microbatches=4, bucket_cap=4 << 20, cluster=_NETWORK, **_JOB),
     ],
     ids=lambda scenario: scenario.name,
@@ -121,4 +154,4 @@ def test_what_is_promised_is_what_the_run_takes_less(scenario: Scenario, tmp_pat
 
     assert len(found) == 1
     assert found[0].severity == "high"
-    assert found[0].recoverable_ns == pytest.approx(gain, rel=0.12)
+    assert found[0].recoverable_ns == pytest.approx(gain, rel=0.08)
