@@ -20,11 +20,11 @@ from commprof.analysis.matching import NO_MATCH, Matching
 from commprof.analysis.message_clocks import joined_by_messages
 from commprof.analysis.model import Analysis, RankAnalysis
 from commprof.analysis.replay import Float64Array, Schedule
+from commprof.analysis.segments import any_of
 from commprof.analysis.steps import units
 from commprof.analysis.trail import Trail
 from commprof.analysis.waiting import MatchTimes
 from commprof.analysis.what_if import (
-    LARGEST_ERROR,
     along_streams,
     left_of_calls,
     meetings,
@@ -42,6 +42,9 @@ _NEAR_NS = 3_000
 _READ_NS = 20_000
 """A CPU that waits for its device goes on so soon after the last communication (as in the critical path)."""
 _ISSUE, _WAIT, _RESTART = range(3)
+_LARGEST_ERROR = 0.10
+"""Twice what a replay that is an estimate may be off (:mod:`commprof.analysis.what_if`): here all that it misses counts
+as what comes back, so that it makes the bound wider and not wrong."""
 _HELD_UP = 0.02
 """A device that has nothing to do for its CPU for this share of its time: such a CPU is no further ahead."""
 
@@ -81,30 +84,33 @@ class CallReplay:
     def __init__(self, schedule: Schedule, ns: Float64Array, rows: slice, found: Matching, marks: _Marks) -> None:
         self._schedule, self._ns, self._rows, self._found, self._marks = schedule, ns, rows, found, marks
         self.step = marks.measured
-        self.error = abs(marks.step(schedule.ends(ns), ns) - self.step) / max(self.step, 1.0)
+        again = marks.step(schedule.ends(ns), ns)
+        self.error = abs(again - self.step) / max(self.step, 1.0)
+        self._longest = max(again, self.step)
 
     def gain(self, shorter: Int64Array) -> int:
         """By how many ns a step is shorter, on average, if each match lasts shorter by so much, shape ``(matches,)``.
 
-        A bound: what the replay misses of the run counts as what comes back, as far as the calls get shorter by so much
-        in all.
+        A bound: what the replay misses of the run, or has too much, counts as what comes back, as far as the calls get
+        shorter by so much in all.
         """
         less = np.append(shorter, 0)[np.where(self._found.match == NO_MATCH, len(shorter), self._found.match)]
         ns = self._ns.copy()
         ns[self._rows] = np.maximum(ns[self._rows] - less, 0.0)
-        most = float(shorter.sum()) / self._marks.steps
-        return max(0, round(min(self.step - self._marks.step(self._schedule.ends(ns), ns), most)))
+        most = float(shorter[self._marks.matches].sum()) / self._marks.steps
+        return max(0, round(min(self._longest - self._marks.step(self._schedule.ends(ns), ns), most)))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Marks:
-    """Operations at the end of which steps begin, shape ``(ranks, steps + 1)``, what each rank does next, and the mean
-    length of these ``steps`` in the run."""
+    """Operations at the end of which steps begin, shape ``(ranks, steps + 1)``, what each rank does next, the mean
+    length of these ``steps`` in the run, and which matches are in them."""
 
     at: Int64Array
     following: Int64Array
     steps: int
     measured: float
+    matches: NDArray[np.bool_]
 
     def step(self, ends: Float64Array, ns: Float64Array) -> float:
         """Mean length of a step: from when the first one begins to when the last one ends. What follows a mark may
@@ -133,7 +139,7 @@ def replay_calls(analysis: Analysis) -> CallReplay | None:
         for one in chosen
     ]
     replay = _replay(analysis, found, times, _begins(analysis, found, clocks if common is None else common), marks)
-    return replay if replay is not None and replay.error <= LARGEST_ERROR else None
+    return replay if replay is not None and replay.error <= _LARGEST_ERROR else None
 
 
 def _common_clock(analysis: Analysis, found: Matching, clocks: Clocks) -> Clocks | None:
@@ -182,13 +188,18 @@ def _replay(
     at = np.stack([lane.marks for lane in lanes])
     following = np.stack([np.minimum(lane.marks + 1, lane.first + len(lane.ns) - 1) for lane in lanes])
     steps = at.shape[1] - 1
+    within = [
+        (rank.calls.end > mark[0]) & (rank.calls.start < mark[-1])
+        for rank, mark in zip(analysis.ranks, marks, strict=True)
+    ]
+    inside = any_of(np.concatenate(within)[found.rows], found.first)
     measured = float(np.mean([mark[-1] - mark[0] for mark in marks])) / steps
     try:
         schedule = Schedule(meets, pairs)
     except ValueError:
         # Calls matched across each other: no order of them fits all ranks.
         return None
-    return CallReplay(schedule, ns, slice(own, own + calls), found, _Marks(at, following, steps, measured))
+    return CallReplay(schedule, ns, slice(own, own + calls), found, _Marks(at, following, steps, measured, inside))
 
 
 def _device(rank: RankAnalysis, first: int, first_call: int, begin: int, marks: Int64Array) -> _Lane:
