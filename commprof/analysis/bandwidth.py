@@ -29,6 +29,9 @@ ENOUGH_CLEAN = 5
 FEWEST_CLEAN = 2
 """One call alone may be odd; from so many clean ones on they speak for themselves, beside whatever is contended."""
 
+_HARDLY = 1.25
+"""Rates are alike up to this: healthy transfers of one size scatter by a tenth to a fifth."""
+
 _ALL_TO_ALL = OPERATIONS.index("all_to_all")
 _ODD = [FLAGS.index("profiler-start"), FLAGS.index("first-use")]
 
@@ -74,7 +77,7 @@ class GroupBandwidth:
     fit: Fit
     ceiling: Ceiling | None = None
     few_clean: Fit | None = None
-    """The clean calls where they are at least two, but not enough for ``fit``."""
+    """The clean calls where they are not enough for ``fit``."""
 
     def predict(self, size_bytes: float) -> tuple[int, bool]:
         """Nanoseconds that a message of ``size_bytes`` takes, and whether that is extrapolated."""
@@ -88,7 +91,18 @@ class GroupBandwidth:
     @property
     def claimable(self) -> Fit | None:
         """What the network can be held to: clean calls alone, be they few."""
-        return self.fit if self.undisturbed else self.few_clean
+        if self.undisturbed:
+            return self.fit
+        return self.few_clean if self.clean >= FEWEST_CLEAN else None
+
+    @property
+    def best_is_clean(self) -> bool:
+        """Whether a call that ran alone was hardly slower than the best of all: so the best one had the link alone as
+        well, and the clean one is not odd, were it the only one."""
+        few = self.few_clean
+        if few is None or not self.best:
+            return False
+        return bool((np.asarray(few.moved) / np.asarray(few.ns)).max() * _HARDLY >= self.best)
 
     @property
     def efficiency(self) -> float | None:
@@ -241,7 +255,7 @@ def _per_group(points: _Points, *, bound: bool) -> dict[tuple[int, str], GroupBa
         chosen = rows[clean] if enough else rows
         moved = points.size[chosen] * factor[chosen]
         rate = moved / points.ns[chosen]
-        few = rows[clean] if not bound and not enough and int(clean.sum()) >= FEWEST_CLEAN else rows[:0]
+        few = rows[clean] if not bound and not enough else rows[:0]
         out[group, operation] = GroupBandwidth(
             group=group,
             operation=operation,

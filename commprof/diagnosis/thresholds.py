@@ -55,10 +55,10 @@ class Thresholds:
     """Allowance for latency: the base latency of a collective between hosts (nccl, ``tuning.cc``: 10 to 30 us)."""
     inner_latency_ns: int = 15_000
     """The same inside a host, where a message takes fewer and shorter hops (nccl, ``tuning.cc``: 7 to 15 us)."""
-    middle_latency_ns: int = 20_000
-    """The middle between hosts: to claim a link the benefit of the doubt is its, what is promised is an estimate."""
-    middle_inner_latency_ns: int = 11_000
-    """The middle inside a host."""
+    least_latency_ns: int = 10_000
+    """The least between hosts: to claim a link the benefit of the doubt is its, what is promised is a bound."""
+    least_inner_latency_ns: int = 7_000
+    """The least inside a host."""
     no_bytes: int = 32 << 10
     """A message below this takes its latency: at the rates of today's links its bytes are through in a microsecond."""
     small_latency_ns: int = 30_000

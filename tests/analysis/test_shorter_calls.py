@@ -54,7 +54,7 @@ def test_what_is_promised_is_what_the_cpu_lets_come_back(tmp_path: Path) -> None
 
     found = {finding.id: finding for finding in commprof.diagnose(analysis).findings}
 
-    # 100 MB at 100 GB/s need 1 ms, and 11 us are left to latency: of 7 ms 5.99 are too long, but the CPU is busy for 5.
+    # 100 MB at 100 GB/s need 1 ms, and 7 us are left to latency: of 7 ms 5.99 are too long, but the CPU is busy for 5.
     assert found["low-bandwidth"].recoverable_ns == pytest.approx(3_000_000, abs=20_000)
 
 

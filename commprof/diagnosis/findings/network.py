@@ -15,6 +15,7 @@ from commprof.analysis.messages import message_times
 from commprof.analysis.segments import any_of
 from commprof.analysis.what_if import left_of_matches
 from commprof.diagnosis.findings.case import Case, Claim, ranks_of, steps_of
+from commprof.diagnosis.findings.packed import packed_behind
 from commprof.diagnosis.findings.shorter import given_back, transfers
 from commprof.diagnosis.findings.tensor import crossing
 from commprof.diagnosis.ground import P2P, Ground, Mask, ReferenceStep
@@ -51,7 +52,8 @@ class _Measured:
 def _measured(ground: Ground) -> Iterator[_Measured]:
     """What can be held against the hardware; of messages that no common clock tells, what the later side lasts.
 
-    Of calls that never ran alone the fastest stands for all, and another one may have had half of the link.
+    Where hardly any call ran alone the fastest stands for all; unless one that did was no faster, another call may have
+    had half of the link meanwhile.
     """
     analysis, messages, limit = ground.analysis, message_times(ground.analysis), ground.limits.efficiency
     for (group, operation), entry in sorted(analysis.bandwidth.items()):
@@ -70,9 +72,8 @@ def _measured(ground: Ground) -> Iterator[_Measured]:
             yield _Measured(group, P2P, entry, sizes.astype(float), sizes.astype(float), ns.astype(float), limit)
         elif not entry.bound and entry.best:
             moved = np.asarray(entry.fit.moved, np.float64)
-            yield _Measured(
-                group, (operation,), entry, moved / entry.factor, moved, moved / entry.best, limit * _HALF_OF_THE_LINK
-            )
+            part = 1.0 if entry.best_is_clean else _HALF_OF_THE_LINK
+            yield _Measured(group, (operation,), entry, moved / entry.factor, moved, moved / entry.best, limit * part)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -133,8 +134,11 @@ def _slow(ground: Ground, one: _Measured) -> _Slow | None:
     if not large.any() or ceiling is None:
         return None
     between, limits = one.group in crossing(ground.analysis), ground.limits
-    middle = limits.middle_latency_ns if between else limits.middle_inner_latency_ns
-    needed, taken = _latency(ground, one, large, middle) + one.moved[large] / ceiling.low, one.ns[large]
+    # What a link in order leaves of a message is a bound with the least latency, unless sizes tell what it is.
+    least = limits.least_latency_ns if between else limits.least_inner_latency_ns
+    usual = limits.latency_ns if between else limits.inner_latency_ns
+    latency = _latency(ground, one, large, usual if one.by_sizes else least)
+    needed, taken = latency + one.moved[large] / ceiling.low, one.ns[large]
     efficiency = _efficiency(ground, one, large, between)
     rows = (ground.exposed.group == one.group) & ground.operation_is(*one.operations)
     rows &= ground.exposed.size >= ground.limits.tiny_message
@@ -170,6 +174,7 @@ def _low_bandwidth(ground: Ground, found: Sequence[_Slow]) -> Case:
             Evidence("what the hardware reaches", ceiling.low, "GB/s"),
             Evidence("needed against taken", round(worst.efficiency, 3), "share of the transfer"),
             *((Evidence("calls without contention", clean, "calls"),) if clean else ()),
+            *packed_behind(ground),
         ),
         ranks=ranks_of(ground, rows), steps=steps_of(ground, rows), group_id=group, calls=ground.calls_in(rows),
         confidence="estimate" if any(one.entry.contended or not one.entry.undisturbed for one in ones) else "bound",

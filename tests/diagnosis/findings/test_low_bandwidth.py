@@ -38,23 +38,24 @@ def stage(rank: int, length: int) -> Trace:
 @pytest.mark.parametrize(("length", "low"), [(200, True), (100, False)])
 def test_messages_are_held_against_the_hardware_by_their_later_side(length: int, low: bool, judge: Judge) -> None:
     # 4 MB at 100 GB/s need 40 us, and up to 15 of latency: 55. Of 100 that is more than half, of 200 it is not. What is
-    # promised leaves 11 to latency, the middle of what it is inside a host.
+    # promised leaves 7 to latency, the least that it is inside a host.
     judged = judge(*(stage(rank, length) for rank in (0, 1)), options=("--hardware", "100"))
 
     assert ("low-bandwidth" in judged.named) == low
     if low:
-        assert judged.by_id["low-bandwidth"]["recoverable_ns"] == pytest.approx(COUNT * 149_000, rel=0.01)
+        assert judged.by_id["low-bandwidth"]["recoverable_ns"] == pytest.approx(COUNT * 153_000, rel=0.01)
 
 
-def beside_a_kernel(lengths: list[int]) -> list[Trace]:
-    """Two ranks that reduce 8 MB in every step, for so many µs, of which the first 50 are beside a kernel."""
+def beside_a_kernel(lengths: list[int], alone: int = -1) -> list[Trace]:
+    """Two ranks that reduce 8 MB in every step, for so many µs, of which the first 50 are beside a kernel; but for the
+    step that is ``alone``."""
     traces = []
     for rank in (0, 1):
         trace = Trace(rank=rank)
         for step, length in enumerate(lengths):
             at = 5_000 * step
             trace.step(step, at, at + 5_000)
-            trace.gemm(at, at + 1_000)
+            trace.gemm(at, at + (950 if step == alone else 1_000))
             trace.all_reduce(at + 950, at + 950 + length, metadata={"elements": 2_000_000, "seq": step})
             trace.gemm(at + 950 + length, at + 5_000)
         traces.append(trace)
@@ -66,21 +67,58 @@ def test_calls_that_never_run_alone_are_slow_if_half_of_the_link_would_not_expla
     length: int, low: bool, judge: Judge
 ) -> None:
     # 8 MB between two ranks at 100 GB/s need 80 us, and up to 15 of latency: 95. With half of the link and the half
-    # that counts as healthy that is 380; of 400 it is less, of 150 it is not. Every call begins beside a kernel. Usual
-    # are 11 us of latency: 91 of 400 would be left.
+    # that counts as healthy that is 380; of 400 it is less, of 150 it is not. Every call begins beside a kernel. With
+    # the least latency of 7 us 87 of 400 would be left.
     judged = judge(*beside_a_kernel([length] * 4), options=("--hardware", "100"))
 
     assert ("low-bandwidth" in judged.named) == low
     if low:
-        assert judged.by_id["low-bandwidth"]["recoverable_ns"] == pytest.approx(309_000, rel=0.001)
+        assert judged.by_id["low-bandwidth"]["recoverable_ns"] == pytest.approx(313_000, rel=0.001)
+
+
+@pytest.mark.parametrize(
+    ("lengths", "alone", "low"),
+    [([300] * 5, -1, False), ([300] * 5, 2, True), ([300, 300, 500, 300, 300], 2, False)],
+    ids=["none alone", "one as long as the others", "one that is odd"],
+)
+def test_one_call_that_runs_alone_speaks_for_those_that_are_no_faster(
+    lengths: list[int], alone: int, low: bool, judge: Judge
+) -> None:
+    # As above: 95 us of 300 are less than half, but with half of the link they would be in order. A call that had all
+    # of it and took as long tells that the others had it too; one that took much longer is odd itself.
+    judged = judge(*beside_a_kernel(lengths, alone), options=("--hardware", "100"))
+
+    assert ("low-bandwidth" in judged.named) == low
 
 
 def test_a_call_that_shares_the_link_gets_shorter_in_proportion(judge: Judge) -> None:
-    # As above; in every second step the call shares the link and takes 700 us: at 100 GB/s it would take 159.25.
+    # As above; in every second step the call shares the link and takes 700 us: at 100 GB/s it would take 152.25.
     judged = judge(*beside_a_kernel([400, 700, 400, 700, 400]), options=("--hardware", "100"))
 
-    # Five steps: 400 - 91 in three of them, 700 - 159.25 in two.
-    assert judged.by_id["low-bandwidth"]["recoverable_ns"] == pytest.approx((3 * 309_000 + 2 * 540_750) / 5, rel=0.001)
+    # Five steps: 400 - 87 in three of them, 700 - 152.25 in two.
+    assert judged.by_id["low-bandwidth"]["recoverable_ns"] == pytest.approx((3 * 313_000 + 2 * 547_750) / 5, rel=0.001)
+
+
+def packing_first(rank: int) -> Trace:
+    """In each of four steps 60 us of packing on the stream of an all-reduce of 8 MB, which takes 400 us."""
+    trace = Trace(rank=rank)
+    packs = "void at::native::(anonymous namespace)::chunk_cat_cuda_kernel<float, c10::BFloat16>(float**)"
+    for step in range(4):
+        at = 5_000 * step
+        trace.step(step, at, at + 5_000)
+        trace.gemm(at, at + 1_000)
+        trace.kernel(packs, at + 1_000, at + 1_060, stream=22, launch=at + 60)
+        sizes = {"elements": 2_000_000, "seq": step}
+        trace.all_reduce(at + 1_060, at + 1_460, stream=22, launch=at + 70, metadata=sizes)
+        trace.gemm(at + 1_460, at + 5_000, launch=at + 80)
+    return trace
+
+
+def test_packing_on_the_stream_of_slow_calls_is_stated_and_not_promised(judge: Judge) -> None:
+    judged = judge(*(packing_first(rank) for rank in (0, 1)), options=("--hardware", "100"))
+
+    assert judged.by_id["low-bandwidth"]["recoverable_ns"] == pytest.approx(313_000, rel=0.001)
+    assert judged.evidence("low-bandwidth")["beside it only kernels that pack and unpack, per step"] == 60_000
 
 
 def exchanging(rank: int) -> Trace:
@@ -101,8 +139,8 @@ def exchanging(rank: int) -> Trace:
 def test_an_exchange_over_the_same_links_is_slow_like_the_reductions(judge: Judge) -> None:
     judged = judge(*(exchanging(rank) for rank in (0, 1)), options=("--hardware", "100"))
 
-    # One size: of 405 us 40 are needed and 11 left to latency. The exchange has no bandwidth of its own.
-    share = 1 - 51 / 405
+    # One size: of 405 us 40 are needed and 7 left to latency. The exchange has no bandwidth of its own.
+    share = 1 - 47 / 405
     back = sum(row["recoverable_ns"] for row in judged.report["findings"] if row["id"] == "low-bandwidth")
     assert back == pytest.approx(share * (405_000 + 1_000_000), abs=99)
 
@@ -125,10 +163,18 @@ def reduced_and_gathered(rank: int) -> Trace:
 def test_operations_over_the_same_links_are_one_finding(judge: Judge) -> None:
     judged = judge(*(reduced_and_gathered(rank) for rank in (0, 1)), options=("--hardware", "100"))
 
-    # Both move 4 MB over the link: 40 us, and 11 left to latency, of 405. 4 MB in 405 us are 9.88 GB/s.
+    # Both move 4 MB over the link: 40 us, and 7 left to latency, of 405. 4 MB in 405 us are 9.88 GB/s.
     (finding,) = [row for row in judged.report["findings"] if row["id"] == "low-bandwidth"]
-    assert finding["recoverable_ns"] == pytest.approx(2 * 354_000, abs=99)
+    assert finding["recoverable_ns"] == pytest.approx(2 * 358_000, abs=99)
     assert "all-gather reaches 9.88 GB/s, all-reduce 9.88 GB/s" in finding["title"]
+
+
+def test_latency_that_sizes_show_is_no_fault_of_the_link(judge: Judge) -> None:
+    judged = judge(*in_pairs(102, 372, (4_000_000, 16_000_000)), options=("--hardware", "100"))
+
+    # 12 MB more take 270 us more: 4 MB take 90, so that 12 are left for no bytes at all, which may well be, up to 15.
+    # At 100 GB/s 40 and 160 us are needed besides: 50 and 200 come back.
+    assert judged.by_id["low-bandwidth"]["recoverable_ns"] == pytest.approx(250_000, rel=0.001)
 
 
 def in_pairs(small: int, large: int, sizes: tuple[int, int]) -> list[Trace]:
