@@ -10,6 +10,8 @@ import numpy as np
 from commprof.analysis.combine import ranks_text
 from commprof.analysis.slow_links import OUTLIER, SLOWER, Intermittent, SlowLink
 from commprof.diagnosis.findings.case import Case, Claim, steps_of
+from commprof.diagnosis.findings.over_link import excess_without_siblings
+from commprof.diagnosis.findings.packed import packed_behind
 from commprof.diagnosis.findings.shorter import given_back
 from commprof.diagnosis.findings.straggler import hidden_waits, late_by_transfer, late_ranks
 from commprof.diagnosis.ground import P2P, Ground, Mask, ReferenceStep
@@ -25,11 +27,11 @@ _SHORT = 30
 def slow_link(ground: Ground) -> Iterator[Case]:
     """Groups that are slower than their siblings, whoever comes late; those that share a rank are one case."""
     for rows in by_rank(ground.slow_links, ground.analysis.hosts):
-        excess = _excess_by_match(rows)
+        first = rows[0]
+        excess = excess_without_siblings(ground, first, common_ranks(rows)) | _excess_by_match(rows)
         claim, mine = _claim(ground, rows, excess)
         if not mine.any():
             continue
-        first = rows[0]
         operation = OPERATIONS[first.operation].replace("_", "-")
         yield Case(
             "slow-link",
@@ -46,6 +48,7 @@ def slow_link(ground: Ground) -> Iterator[Case]:
                 Evidence("transfer against its siblings", round(first.factor, 3), "times as long"),
                 Evidence("groups of the same kind", first.siblings, "groups"),
                 Evidence("calls", sum(row.calls for row in rows), "calls"),
+                *packed_behind(ground),
             ),
             ranks=common_ranks(rows), steps=steps_of(ground, mine), group_id=first.group, calls=ground.calls_in(mine),
             threshold=Threshold(SLOWER, "times as long", "default: more than the spread of healthy links"),
