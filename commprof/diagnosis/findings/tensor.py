@@ -8,10 +8,13 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
+from commprof.analysis.bandwidth import factors
 from commprof.analysis.model import Analysis
+from commprof.analysis.what_if import left_of_matches
 from commprof.diagnosis.findings.case import Case, of_rest, ranks_of, steps_of, whole
 from commprof.diagnosis.ground import Ground, Mask
 from commprof.diagnosis.model import Evidence
+from commprof.intervals import Int64Array
 from commprof.trace.operations import OPERATIONS
 
 _ROLES = ("tp", "cp")
@@ -29,7 +32,8 @@ def tp_across_hosts(ground: Ground) -> Iterator[Case]:
     rows = ground.role_is(*_ROLES) & np.isin(ground.exposed.group, groups)
     if not groups or not rows.any():
         return
-    share = _over_network(ground, rows)
+    reached = _inside(ground)
+    share = _over_network(ground, rows, reached)
     kind = "Tensor-parallel" if (rows & ground.role_is("tp")).any() else "Context-parallel"
     yield Case(
         "tp-across-hosts",
@@ -37,7 +41,7 @@ def tp_across_hosts(ground: Ground) -> Iterator[Case]:
         of_rest(ground, rows, share),
         (
             f"Place the ranks of a {kind.lower()} group on one host (order of ranks or of mesh dimensions), so that "
-            "data parallel crosses hosts instead; the bound is the charge.",
+            "data parallel crosses hosts instead.",
             "If it must cross: a smaller tensor-parallel degree with more pipeline stages (bubble), sequence parallel "
             "(same "
             "bytes, less memory), async tensor parallel (hides part behind the matmul), hierarchical or compressed "
@@ -50,6 +54,7 @@ def tp_across_hosts(ground: Ground) -> Iterator[Case]:
         cause="structural", ranks=ranks_of(ground, rows), steps=steps_of(ground, rows),
         group_id=ground.one_group(rows), calls=ground.calls_in(rows), confidence="bound",
         structural=_has_to_cross(ground.analysis, set(ground.exposed.group[rows].tolist())),
+        shorter=_inside_a_host(ground, groups, reached),
     )  # fmt: skip
 
 
@@ -59,15 +64,35 @@ def _has_to_cross(analysis: Analysis, groups: set[int]) -> bool:
     return all(0 < largest < len(analysis.groups[group].ranks or ()) for group in groups)
 
 
-def _over_network(ground: Ground, rows: Mask) -> NDArray[np.float64]:
-    """Part of the time of each row that a group inside one host would not need; all of it where nothing tells.
-
-    What ranks reach inside a host is taken from groups that stay inside, else from the link of the known hardware.
-    """
+def _inside(ground: Ground) -> float | None:
+    """What ranks reach inside a host, GB/s: from groups that stay inside, else from the link of the known hardware."""
     analysis = ground.analysis
     inside = [entry.best for (group, _), entry in analysis.bandwidth.items() if group not in crossing(analysis)]
     link = None if analysis.hardware is None else analysis.hardware.link_gbps
-    reached = max((best for best in inside if best), default=link)
+    return max((best for best in inside if best), default=link)
+
+
+def _inside_a_host(ground: Ground, groups: list[int], reached: float | None) -> Int64Array | None:
+    """By how much each match of these groups would last shorter inside a host, with the least latency there, ns; what
+    then crosses hosts in its place lasts longer for it, so that this is a bound."""
+    found, times = ground.analysis.matching, ground.analysis.times
+    if found is None or times is None or reached is None:
+        return None
+    mine = np.isin(found.group, groups)
+    for group, operation in np.unique(np.stack([found.group[mine], found.operation[mine]]), axis=1).T.tolist():
+        if ground.role_of(group, OPERATIONS[operation]) not in _ROLES:
+            mine &= (found.group != group) | (found.operation != operation)
+    size = found.calls.size[found.rows[found.first[:-1]]]
+    members = np.array([len(group.ranks or ()) for group in ground.analysis.groups], np.int64)[found.group]
+    factor = factors(found.operation, members)
+    mine &= (size > 0) & ~np.isnan(factor)
+    needed = ground.limits.least_inner_latency_ns + size * np.nan_to_num(factor) / reached
+    return np.where(mine, np.maximum(left_of_matches(found, times) - needed, 0), 0).astype(np.int64)
+
+
+def _over_network(ground: Ground, rows: Mask, reached: float | None) -> NDArray[np.float64]:
+    """Part of the time of each row that a group inside one host would not need; all of it where nothing tells."""
+    analysis = ground.analysis
     share = np.ones(len(rows), np.float64)
     if reached is None:
         return share

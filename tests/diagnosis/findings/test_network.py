@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
 import numpy as np
 
+import commprof
 from commprof.analysis.slow_links import SlowLink
 from commprof.diagnosis.findings.links import by_rank, common_hosts, common_ranks
-from commprof.diagnosis.findings.tensor import _has_to_cross
+from commprof.diagnosis.findings.tensor import _has_to_cross, _inside_a_host, crossing
+from commprof.diagnosis.ground import lay_ground
+from tests.diagnosis.findings.pairs.network import tp_across_hosts
 
 
 def link(*ranks: int) -> SlowLink:
@@ -43,3 +47,17 @@ def test_a_group_larger_than_any_host_has_to_cross() -> None:
 
     assert _has_to_cross(analysis, {0})
     assert not _has_to_cross(analysis, {0, 1}), "two ranks fit into a host of four"
+
+
+def test_inside_a_host_a_group_needs_what_the_link_there_takes(tmp_path: Path) -> None:
+    for rank, trace in enumerate(tp_across_hosts(True).traces):
+        trace.write(tmp_path / f"rank{rank}.json")
+    analysis = commprof.analyze(tmp_path, jobs=1)
+    ground = lay_ground(analysis)
+    assert ground is not None
+
+    shorter = _inside_a_host(ground, crossing(analysis), 100.0)
+
+    # Two groups with twelve calls of 1000 us each: 10 MB at 100 GB/s need 100, and 7 for latency. Data parallel stays.
+    assert shorter is not None
+    assert sorted(shorter[shorter > 0].tolist()) == [893_000] * 24
