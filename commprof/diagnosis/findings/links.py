@@ -10,7 +10,7 @@ import numpy as np
 from commprof.analysis.combine import ranks_text
 from commprof.analysis.slow_links import OUTLIER, SLOWER, Intermittent, SlowLink
 from commprof.diagnosis.findings.case import Case, Claim, steps_of
-from commprof.diagnosis.findings.over_link import excess_without_siblings
+from commprof.diagnosis.findings.over_link import excess_beside
 from commprof.diagnosis.findings.packed import packed_behind
 from commprof.diagnosis.findings.shorter import given_back
 from commprof.diagnosis.findings.straggler import hidden_waits, late_by_transfer, late_ranks
@@ -28,7 +28,7 @@ def slow_link(ground: Ground) -> Iterator[Case]:
     """Groups that are slower than their siblings, whoever comes late; those that share a rank are one case."""
     for rows in by_rank(ground.slow_links, ground.analysis.hosts):
         first = rows[0]
-        excess = excess_without_siblings(ground, first, common_ranks(rows)) | _excess_by_match(rows)
+        excess = excess_beside(ground, first, common_ranks(rows)) | _excess_by_match(rows)
         claim, mine = _claim(ground, rows, excess)
         if not mine.any():
             continue

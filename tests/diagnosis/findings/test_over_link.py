@@ -1,4 +1,4 @@
-"""Calls over a slow link that have no siblings: what it makes them last longer, by hand."""
+"""Calls over a slow link that do not tell it by themselves: what it makes them last longer, by hand."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import commprof
-from commprof.diagnosis.findings.over_link import excess_without_siblings
+from commprof.diagnosis.findings.over_link import excess_beside
 from commprof.diagnosis.ground import Ground, lay_ground
 from tests.builders.kineto import Trace
 from tests.cases.test_uneven_exchanges import exchange
@@ -47,7 +47,7 @@ def test_an_exchange_over_a_slow_link_lasts_too_long(tmp_path: Path, length: int
     ground = ground_of(tmp_path, [in_pairs(rank, length) for rank in range(4)], "100")
 
     (link,) = ground.slow_links
-    found = excess_without_siblings(ground, link, (0, 1))
+    found = excess_beside(ground, link, (0, 1))
 
     # But for the 7 us that latency is at least, the slow pair takes 400 us and the other 100: of what its bytes take
     # three quarters are too much. Of 247 us 240 are of bytes: 180. The half of 3 MB that goes over the link needs 15 us
@@ -59,7 +59,7 @@ def test_an_exchange_over_a_slow_link_lasts_too_long(tmp_path: Path, length: int
 def test_hardware_that_is_not_known_lets_nothing_be_claimed(tmp_path: Path) -> None:
     ground = ground_of(tmp_path, [in_pairs(rank, 247) for rank in range(4)], None)
 
-    assert excess_without_siblings(ground, ground.slow_links[0], (0, 1)) == {}
+    assert excess_beside(ground, ground.slow_links[0], (0, 1)) == {}
 
 
 def stage(rank: int) -> Trace:
@@ -88,9 +88,43 @@ def test_messages_of_the_only_pair_between_hosts_go_over_the_slow_link_too(tmp_p
     ground = ground_of(tmp_path, [stage(rank) for rank in range(4)], "100", hosts)
 
     (link,) = ground.slow_links
-    found = excess_without_siblings(ground, link, (0, 1))
+    found = excess_beside(ground, link, (0, 1))
 
     # Inside a host the link of 0 and 1 takes 200 us for what that of 2 and 3 takes 50 for, but for 7 us of latency: of
     # what bytes take three quarters are too much. Between the hosts there is one pair: of its 607 us 10 are latency.
     assert link.ranks == (0, 1)
     assert sorted(found.values()) == [pytest.approx(447_750, abs=9)] * 9
+
+
+def reducing_and_sending(rank: int, length: int) -> Trace:
+    """Pairs 0 1 and 2 3: in each of nine steps an all-reduce of 4 MB, 407 us in the pair 0 1 and 107 in the other, then
+    a message of 4 MB to the second of them, of so many us in the pair 0 1 and 47 in the other."""
+    trace, low = Trace(rank=rank, world_size=4), rank - rank % 2
+    group = {"ranks": [low, low + 1], "group": f"pair{low}", "description": "pair", "elements": 1_000_000}
+    for step in range(9):
+        at = 5_000 * step
+        trace.step(step, at, at + 5_000)
+        trace.gemm(at, at + 1_000)
+        end = at + 1_000 + (407 if rank < 2 else 107)
+        trace.all_reduce(at + 1_000, end, metadata={**group, "seq": 2 * step})
+        trace.gemm(end, at + 2_000)
+        end = at + 2_000 + (length if rank < 2 else 47)
+        ends = {"Src Rank": low, "Dst Rank": low + 1, "seq": 2 * step + 1}
+        trace.collective("recv" if rank % 2 else "send", at + 2_000, end, metadata={**group, **ends})
+        trace.gemm(end, at + 5_000)
+    return trace
+
+
+@pytest.mark.parametrize(("length", "excess"), [(67, 20), (50, None)])
+def test_messages_that_last_a_little_longer_do_so_for_the_slow_link(
+    tmp_path: Path, length: int, excess: int | None
+) -> None:
+    ground = ground_of(tmp_path, [reducing_and_sending(rank, length) for rank in range(4)], "100")
+
+    (link,) = ground.slow_links
+    found = excess_beside(ground, link, (0, 1))
+
+    # 20 us more than the other pair are too few to call a link slow, but here one is. 4 MB at 100 GB/s need 40 us and 7
+    # for latency, so that of 67 no more than 20 come back. What is within 5 us of the others is as fast as they.
+    assert link.ranks == (0, 1)
+    assert sorted(found.values()) == ([] if excess is None else [pytest.approx(1_000 * excess, abs=2)] * 9)
