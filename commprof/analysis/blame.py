@@ -34,10 +34,12 @@ Evidence = tuple[tuple[str, int | float | str, str], ...]
 
 @dataclass(frozen=True, slots=True)
 class Cause:
-    """A cause in the words of the report, and what speaks for it: (what, value, unit)."""
+    """A cause in the words of the report, and what speaks for it: (what, value, unit). ``or_else`` is another one that
+    the trace cannot tell from it."""
 
     name: str
     evidence: Evidence
+    or_else: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,11 +73,33 @@ def find_cause(
     slower, more = sum(excess.slower for excess in found), sum(excess.more for excess in found)
     top = max(found, key=lambda excess: excess.slower + excess.more)
     detail: Evidence = (
-        ("the same kernels take longer, per step", round(slower), "ns"),
-        ("more or larger kernels, per step", round(more), "ns"),
+        *_by_kernels(slower, more),
         (f"{top.kernel[:80]} against the median rank", round(top.factor, 3), "times"),
     )
     return Cause("slow-device" if slower >= more else "more-work", (*share, *detail))
+
+
+def cause_of_long_stage(
+    analysis: Analysis, peers: Peers, members: Sequence[int], steps: Sequence[str], excess: float
+) -> Cause:
+    """Why a stage of a pipeline computes longer than the others by ``excess`` of it: it has more work.
+
+    Replicas of one stage are on different devices, which are not slow together. One rank alone has none to compare
+    with, only other stages: kernels that it runs more often are work, but where equal ones last longer, larger tensors
+    and a slow device look alike.
+    """
+    evidence: Evidence = (("more compute than the median stage", round(excess, 4), "share"),)
+    found = compute_excess(analysis, peers, members[0], steps) if len(members) == 1 else None
+    if found is None or found.slower < found.more:
+        return Cause("more-work", evidence)
+    return Cause("more-work", (*evidence, *_by_kernels(found.slower, found.more)), or_else="slow-device")
+
+
+def _by_kernels(slower: float, more: float) -> Evidence:
+    return (
+        ("the same kernels take longer, per step", round(slower), "ns"),
+        ("more or larger kernels, per step", round(more), "ns"),
+    )
 
 
 def compute_excess(analysis: Analysis, peers: Peers, rank: int, steps: Sequence[str]) -> Excess | None:

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from commprof.analysis.behaviour import COMM, HOST
-from commprof.analysis.blame import Cause, find_cause
+from commprof.analysis.blame import Cause, cause_of_long_stage, find_cause
 from commprof.analysis.charges import Charges
 from commprof.analysis.core_noise import beyond_core_noise
 from commprof.analysis.lateness import Float64Array
@@ -45,7 +45,8 @@ class Straggler:
     """One rank, host, pipeline stage or replica that others wait for; ``rank`` is null for all but the first.
 
     ``charged_per_step`` is its own charge in ns, ``last`` of ``matched`` calls waited for it. ``chain`` are the ranks
-    that lateness went through, from the one that others waited for to the one where it began.
+    that lateness went through, from the one that others waited for to the one where it began. ``or_cause`` is another
+    cause that the trace cannot tell from ``cause``.
     """
 
     rank: int | None
@@ -61,6 +62,7 @@ class Straggler:
     chain: tuple[int, ...]
     members: tuple[int, ...]
     steps: tuple[str, ...]
+    or_cause: str | None = None
 
 
 @dataclass(slots=True, eq=False)
@@ -254,10 +256,11 @@ class _Namer:
             chain=self._chain(members),
             members=tuple(self.analysis.ranks[index].rank for index in members),
             steps=steps,
+            or_cause=cause.or_else,
         )
 
     def long_stages(self, stages: Sequence[LongStage]) -> list[Straggler]:
-        """Stages that have so much more to compute that the pipeline waits for them: no fault of a machine."""
+        """Stages that compute so much longer that the pipeline waits for them: work, as far as the trace tells."""
         out = []
         for stage in stages:
             share = stage.cost / self.step
@@ -265,10 +268,9 @@ class _Namer:
                 continue
             steps = len(self.ledger.names)
             kind = "single-step" if steps < _FEWEST_STEPS else "persistent"
-            found = self._straggler(
-                stage.level.members, stage.level, kind, np.full(steps, share),
-                Cause("more-work", (("more compute than the median stage", round(stage.excess, 4), "share"),)),
-            )  # fmt: skip
+            members = stage.level.members
+            cause = cause_of_long_stage(self.analysis, self.peers, members, self.ledger.names, stage.excess)
+            found = self._straggler(members, stage.level, kind, np.full(steps, share), cause)
             out.append(replace(found, charged_per_step=stage.cost, share=share, chain=()))
         return out
 

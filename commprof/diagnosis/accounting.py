@@ -173,6 +173,7 @@ def _finding(ground: Ground, case: Case, taken: dict[str, Int64Array], back: int
         calls=case.calls,
         structural=case.structural,
         recoverable_share=None if back is None else back * count / duration,
+        or_cause=case.or_cause,
     )
 
 

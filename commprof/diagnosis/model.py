@@ -53,7 +53,8 @@ class Finding:
     ``charged_ns`` and ``recoverable_ns`` are per step, means over the reference ranks of the steps; ``None`` where no
     time can be stated. ``share_of_step`` is the charge (of contention: its cost) as a share of step time,
     ``recoverable_share`` what would come back as one; :attr:`stated_share` is the one that sentences give.
-    ``confidence`` is ``measured``, ``bound`` or ``estimate``. ``structural`` findings are in the program, not a fault.
+    ``or_cause`` is another cause that the trace cannot tell from ``cause``. ``confidence`` is ``measured``, ``bound``
+    or ``estimate``. ``structural`` findings are in the program, not a fault.
     """
 
     id: str
@@ -73,6 +74,7 @@ class Finding:
     calls: int | None = None
     structural: bool = False
     recoverable_share: float | None = None
+    or_cause: str | None = None
 
     @property
     def stated_share(self) -> float | None:

@@ -86,7 +86,12 @@ def _blamed(analysis: Analysis, totals: Totals, lost: Lost, bottleneck: str) -> 
         return f"The pipeline is the bottleneck: its bubble takes {bubble} {of}{mean}."
     if bottleneck == "imbalance":
         uneven = format_share(totals.share(lost.uneven))
-        return f"Unequal work is the bottleneck: ranks wait {uneven} {of} for those with more to do or to send{mean}."
+        untold = any(row.or_cause for row in analysis.stragglers)
+        device = ", or with slower devices, which this trace cannot tell apart" if untold else ""
+        return (
+            f"Unequal work is the bottleneck: ranks wait {uneven} {of} for those with more to do or to send"
+            f"{device}{mean}."
+        )
     waiting = "; waiting for peers, which one rank cannot tell apart, is part of it"
     if lost.waiting is not None:
         share = totals.share(lost.waiting)

@@ -10,6 +10,7 @@ from commprof.analysis.combine import ranks_text
 from commprof.analysis.model import Analysis
 from commprof.diagnosis.catalogue import COMPUTE_SIDE
 from commprof.diagnosis.model import Finding
+from commprof.diagnosis.thresholds import Thresholds
 from commprof.units import format_share
 
 _SPEAKS_FOR: dict[str, frozenset[str]] = {
@@ -30,8 +31,9 @@ _LATE = {"host": "host", "input": "input", "more-work": "imbalance"}
 
 
 def first_of(findings: Sequence[Finding]) -> Finding | None:
-    """The finding that a reader sees first: entries of severity ``info`` are none."""
-    return next((finding for finding in findings if finding.severity != "info"), None)
+    """The finding that a reader sees first: entries of severity ``info`` are none, nor those that would give nothing
+    back."""
+    return next((finding for finding in findings if finding.severity != "info" and finding.stated_share), None)
 
 
 def speaks_for(analysis: Analysis, finding: Finding, bottleneck: str) -> bool:
@@ -48,15 +50,18 @@ def speaks_for(analysis: Analysis, finding: Finding, bottleneck: str) -> bool:
     return bottleneck in reasons
 
 
-def beside(analysis: Analysis, findings: Sequence[Finding], bottleneck: str, quiet: float, base: str) -> str:
-    """A sentence on the first finding where it is no reason for the bottleneck; empty where both tell one story.
+def beside(analysis: Analysis, findings: Sequence[Finding], bottleneck: str, limits: Thresholds, base: str) -> str:
+    """A sentence on the first finding where it is no reason for the bottleneck; empty where both tell one story, or
+    where it gives back too little for a sentence.
 
     Where the device is busy computing only what is not ``quiet`` (a share of the step) says otherwise.
     """
     first = first_of(findings)
     if first is None or first.share_of_step is None or speaks_for(analysis, first, bottleneck):
         return ""
-    if bottleneck in ("compute", "balanced") and first.share_of_step < quiet:
+    if (first.stated_share or 0.0) < limits.little:
+        return ""
+    if bottleneck in ("compute", "balanced") and first.share_of_step < limits.quiet:
         return ""
     title = first.title.partition(": ")[0]
     name = title if title[:2].isupper() else title[:1].lower() + title[1:]

@@ -47,7 +47,7 @@ def verdict_of(
     doubt = _doubt(analysis, totals, lost, bottleneck, thresholds)
     gain_text, recoverable = gain if communicates else (None, 0.0)
     said = summary_of(analysis, totals, lost, bottleneck, communicates)
-    other = beside(analysis, findings, bottleneck, thresholds.quiet, base_of(analysis))
+    other = beside(analysis, findings, bottleneck, thresholds, base_of(analysis))
     return Verdict(
         "unknown" if blind else bottleneck,
         blind or said + other + doubt,

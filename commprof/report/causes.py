@@ -66,6 +66,16 @@ LATE = {
     "unknown": Word("not determined", "The trace does not tell why."),
 }
 
+UNDECIDED = {
+    ("more-work", "slow-device"): Word(
+        "more work or a slow device",
+        "Its kernels last longer than equal ones of the other stages, and no other rank runs this stage to compare "
+        "with: larger tensors and a slow device look alike here. The stage on another device, or the clocks of this "
+        "one under load, tell them apart.",
+    ),
+}
+"""Two causes of lateness that a trace cannot tell from each other: the one that is stated, and the other."""
+
 LATE_KINDS = {
     "persistent": "in most steps",
     "intermittent": "in some steps",
@@ -109,6 +119,11 @@ def named(words: dict[str, Word], code: str | None) -> str:
         if code in words
         else code or "n/a"
     )
+
+
+def late_word(cause: str, or_cause: str | None) -> Word | None:
+    """Why a rank is late, in words; with ``or_cause`` that this other cause cannot be told from it."""
+    return UNDECIDED.get((cause, or_cause or "")) or LATE.get(cause)
 
 
 def role_name(role: str | None) -> str | None:

@@ -6,8 +6,8 @@ import re
 from collections.abc import Hashable, Iterator
 from typing import Any
 
-from commprof.report.causes import LATE, named
-from commprof.report.charts.wording import rank_ranges
+from commprof.report.causes import late_word
+from commprof.report.charts.wording import clean, rank_ranges
 
 Json = dict[str, Any]
 
@@ -96,7 +96,7 @@ def _changed(one: Json, other: Json) -> str | None:
     parts = []
     if _ranks(one) != _ranks(other):
         parts.append(f"now {_who(other)}, was {_who(one)}")
-    if one["cause"] != other["cause"] and one["id"] == "straggler":
+    if one["id"] == "straggler" and _cause(one) != _cause(other):
         parts.append(f"cause now {_cause(other)}, was {_cause(one)}")
     if not parts and _core(one["title"]) != _core(other["title"]):
         parts.append(f"was: {one['title']}")
@@ -109,7 +109,8 @@ def _who(row: Json) -> str:
 
 
 def _cause(row: Json) -> str:
-    return named(LATE, row["cause"])
+    known = late_word(row["cause"], row.get("or_cause"))
+    return known.name if known else clean(row["cause"], 40)
 
 
 def _core(title: str) -> str:

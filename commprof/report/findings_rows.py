@@ -37,6 +37,7 @@ def _finding(finding: Finding) -> dict[str, Any]:
         },
         "confidence": finding.confidence,
         "cause": finding.cause,
+        "or_cause": finding.or_cause,
         "ranks": list(finding.ranks),
         "steps": list(finding.steps),
         "group_id": finding.group_id,

@@ -112,12 +112,15 @@ MEASURED = (
     Term(
         "recoverable",
         "Could come back (recoverable), charged",
-        "Charged is the exposed and idle time that one finding accounts for; every instant is charged once. "
-        "Recoverable is what a step would shrink by if that cause alone were gone: for communication the charge "
-        "without its host-bound part, for late ranks, input and the CPU what they take of the critical path of the run "
-        "(the chain of what each instant waited for, over all ranks), where all ranks are there to follow it. Both are "
-        "taken on the rank that loses the most time in each step, where the lateness of others shows in full, and "
-        "averaged over steps.",
+        "Charged is the exposed and idle time that one finding accounts for; every instant is charged to one finding "
+        "only. Recoverable is what a step would shrink by if that cause alone were gone: mostly the charge without its "
+        "host-bound part, or what of it would hide behind compute. Where all ranks are there, late ranks, input, the "
+        "CPU and too many messages promise what they take of the critical path of the run (the chain of what each "
+        "instant waited for, over all ranks), and slow links and low bandwidth what the run gains when it is replayed "
+        "with shorter calls. These two are bounds and may be more than the charge, since such a cause also delays what "
+        "is charged to others; whatever would take its place makes them less. All promises together are no more than "
+        "is lost. Charge and promise are of the rank that loses the most time in each step, where the lateness of "
+        "others shows in full, averaged over steps.",
     ),
     Term(
         "bounds",

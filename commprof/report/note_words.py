@@ -33,9 +33,9 @@ NOTES: Mapping[str, Word] = {
     ),
     "clocks-by-messages": Word(
         "clocks by messages",
-        "Pipeline stages may have no collective in common. A message ends on its sink no sooner than on its source, so "
-        "messages both ways bound how far their clocks are apart; half of what lies between the bounds is the "
-        "uncertainty. Only the critical path rests on it.",
+        "Pipeline stages may have no collective in common. On one host they are taken to share its clock. Across hosts "
+        "a message ends on its sink no sooner than on its source, so messages both ways bound how far the clocks are "
+        "apart; half of what lies between the bounds is the uncertainty. Only the critical path rests on it.",
     ),
     "core-noise": Word(
         "core noise",

@@ -47,6 +47,7 @@ def matching_row(analysis: Analysis) -> dict[str, Any] | None:
     found, clocks, times = analysis.matching, analysis.clocks, analysis.times
     if found is None or clocks is None or times is None:
         return None
+    by_messages = analysis.message_clocks
     last_by = [code for code in np.unique(times.last_by).tolist() if LAST_BY[code]]
     return {
         "matched": len(found),
@@ -60,9 +61,10 @@ def matching_row(analysis: Analysis) -> dict[str, Any] | None:
             for index, rank in enumerate(analysis.ranks)
         },
         "clock_uncertainty_ns": clocks.worst,
-        "message_clock_uncertainty_ns": None
-        if analysis.message_clocks is None
-        else int(analysis.message_clocks.uncertainty.max()),
+        "message_clock_offsets_ns": None
+        if by_messages is None
+        else {str(rank.rank): int(by_messages.offset[index]) for index, rank in enumerate(analysis.ranks)},
+        "message_clock_uncertainty_ns": None if by_messages is None else int(by_messages.uncertainty.max()),
         "unmatched_by_reason": found.unmatched_by_reason,
         "unmatched_calls": _unmatched(found),
         "group_assumed": analysis.group_assumed,
@@ -134,6 +136,7 @@ def straggler_rows(analysis: Analysis, rows: Sequence[Straggler] | None = None) 
             "charged_ns_per_step": late.charged_per_step,
             "share_of_step": late.share,
             "cause": late.cause,
+            "or_cause": late.or_cause,
             "evidence": [{"what": what, "value": value, "unit": unit} for what, value, unit in late.evidence],
             "chain": list(late.chain),
             "members": list(late.members),

@@ -108,6 +108,9 @@ def pipeline_row(analysis: Analysis) -> dict[str, Any] | None:
         "stage_imbalance_ns": found.imbalance,
         "longest_stage": found.longest,
         "longest_stage_excess": found.excess,
+        "longest_stage_ranks": None
+        if found.longest is None
+        else sorted(rank.rank for rank in analysis.ranks if found.stage_of.get(rank.rank) == found.longest),
         "bubble": [
             {
                 "stage": row.stage,

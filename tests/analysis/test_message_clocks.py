@@ -14,35 +14,41 @@ from commprof.report.waiting_rows import matching_row
 from commprof.synth import Scenario, write_run
 from commprof.synth.cluster import Cluster
 from commprof.units import format_ns
+from tests.builders.command import analyze
 from tests.builders.kineto import Trace
 
 AHEAD = 5_000
 """So many us the clock of rank 1 is ahead."""
 
 
-def joined(folder: Path, *, back: bool, apart: int = 300) -> Clocks | None:
+def messages(folder: Path, *, back: bool = True, apart: int = 300) -> Path:
     """Ten messages of 200 us from rank 0 to rank 1, which comes ``apart`` us before, and ends 10 us after the sender;
     as many ``back``, which end 30 us after theirs."""
     folder.mkdir()
     for rank in (0, 1):
         trace, clock = Trace(rank=rank), AHEAD * rank
-        trace.step(1, clock, clock + 40_000)
+        for step in range(10):
+            trace.step(step + 1, clock + 4_000 * step, clock + 4_000 * (step + 1))
         for number in range(20):
             source = number % 2
             if source and not back:
                 continue
             at = 2_000 * number + clock
             late = (30 if source else 10) if rank != source else 0
-            trace.gemm(at, at + 500)
+            trace.gemm(at + 50, at + 500, launch=at + 10)
             trace.collective(
                 "send" if rank == source else "recv",
-                at + 1_000 - (0 if rank == source else apart), at + 1_200 + late,
+                at + 1_000 - (0 if rank == source else apart), at + 1_200 + late, launch=at + 20,
                 metadata={
                     "ranks": [0, 1], "group": "5", "Src Rank": source, "Dst Rank": 1 - source, "elements": 1_000_000,
                 },
             )  # fmt: skip
         trace.write(folder / f"rank{rank}.json")
-    analysis = commprof.analyze(folder, jobs=1)
+    return folder
+
+
+def joined(folder: Path, *, back: bool, apart: int = 300) -> Clocks | None:
+    analysis = commprof.analyze(messages(folder, back=back, apart=apart), jobs=1)
     assert analysis.matching is not None
     assert analysis.clocks is not None
     return joined_by_messages(analysis.matching, analysis.clocks, one_host=False)
@@ -56,6 +62,33 @@ def test_messages_both_ways_bound_the_offset(tmp_path: Path) -> None:
     assert found.offset.tolist() == [0, 4_990_000]
     assert found.uncertainty.tolist() == [20_000, 20_000]
     assert found.component.tolist() == [0, 0]
+
+
+def test_the_report_states_offset_and_uncertainty_by_messages(tmp_path: Path) -> None:
+    page = tmp_path / "report.html"
+    run = analyze(messages(tmp_path / "run"), tmp_path / "out.json", "-o", page)
+
+    matching = run.report["matching"]
+    assert matching["clock_uncertainty_ns"] is None
+    assert matching["message_clock_offsets_ns"] == {"0": 0, "1": 4_990_000}
+    assert matching["message_clock_uncertainty_ns"] == 20_000
+    (note,) = run.notes("clocks-by-messages")
+    assert "to within 20.0 µs" in note
+    assert "to within 20.0 µs" in " ".join(run.stdout.split())
+    text = " ".join(page.read_text(encoding="utf-8").split())
+    assert "known to 20.0 µs by messages both ways, on which the critical path alone rests" in text
+    assert "the largest is 4.99 ms" in text
+    assert "rank 1: 4.99 ms" in text
+
+
+def test_clocks_of_which_nothing_is_known_have_no_table(tmp_path: Path) -> None:
+    page = tmp_path / "report.html"
+    run = analyze(messages(tmp_path / "run", back=False), tmp_path / "out.json", "-o", page)
+
+    matching = run.report["matching"]
+    assert set(matching["clock_offsets_ns"].values()) == {None}
+    assert (matching["message_clock_offsets_ns"], matching["message_clock_uncertainty_ns"]) == (None, None)
+    assert "<h4>Clocks</h4>" not in page.read_text(encoding="utf-8")
 
 
 def test_messages_one_way_bound_nothing(tmp_path: Path) -> None:

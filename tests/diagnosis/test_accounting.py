@@ -19,6 +19,7 @@ from commprof.diagnosis.findings.case import PARTS, Case, Claim
 from commprof.diagnosis.ground import Ground, lay_ground
 from commprof.diagnosis.on_path import all_of
 from commprof.diagnosis.thresholds import DEFAULTS
+from commprof.report.glossary import MEASURED
 from commprof.synth import preset, write_run
 from commprof.synth.sampling import possible_faults, random_fault
 
@@ -156,6 +157,33 @@ def test_a_finding_is_as_severe_as_what_would_come_back(inputs: int, severity: s
     # Then it is judged by what would come back, if what it is measured by is no noise: 100, 101, 102 is none.
     assert charge.ns < ground.duration // 100
     assert finding.severity == severity
+
+
+@pytest.mark.parametrize("on_path", [True, False])
+def test_only_what_the_path_or_a_replay_of_calls_tells_is_promised_beyond_the_charge(
+    on_path: bool, tmp_path: Path
+) -> None:
+    """As the glossary says of what could come back: every other cause promises no more than it is charged with."""
+    ground = ground_of(simulated(0, tmp_path)[0])
+    path = ground.analysis.critical_path
+    assert path is not None
+    lost = ground.lost // len(ground.steps)
+    path.inputs = np.full(len(ground.analysis.ranks), lost * path.steps // len(ground.analysis.ranks))
+    # Given a claim of a nanosecond of each idle row, and all that is lost on the path or by the case's own estimate.
+    case = Case(
+        "input-bound", "", Claim(idle=np.minimum(ground.idle.ns, 1)), (), host_back=True,
+        path=all_of(path, "inputs") if on_path else None,
+        recoverable=np.full(len(ground.steps), lost, np.int64),
+    )  # fmt: skip
+
+    finding, charge = judge(ground, [case], Ledger(ground))[0]
+
+    assert 0 < charge.ns < lost
+    assert finding.recoverable_ns is not None
+    assert finding.charged_ns is not None
+    assert (finding.recoverable_ns > finding.charged_ns) == on_path
+    text = next(term.text for term in MEASURED if term.slug == "recoverable")
+    assert "may be more than the charge" in text
 
 
 def test_what_the_program_is_like_promises_what_causes_leave(tmp_path: Path) -> None:

@@ -34,7 +34,8 @@ ABOUT = {
 def told(report: dict[str, Any]) -> None:
     """What must hold of every report."""
     verdict, overall = report["verdict"], report["overall"]
-    found = [row for row in report["findings"] if row["severity"] != "info"]
+    # What gives back less than a fiftieth of the step is not worth a sentence of the verdict.
+    found = [row for row in report["findings"] if row["severity"] != "info" and (row["recoverable_share"] or 0) >= 0.02]
     duration = overall["duration_ns"]
 
     if found and verdict["bottleneck"] not in ("compute", "balanced", "unknown"):

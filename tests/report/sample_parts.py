@@ -126,6 +126,7 @@ def full_view() -> Json:
             "unmatched": 2,
             "clock_offsets_ns": {"0": 0, "1": -4_200},
             "clock_uncertainty_ns": 1_000,
+            "message_clock_offsets_ns": None,
             "message_clock_uncertainty_ns": None,
             "unmatched_by_reason": {
                 "window-edge": 2,
@@ -414,6 +415,7 @@ def many_waits_view(world: int, steps: int = 4, calls: int = 100) -> Json:
         "matched": calls * steps,
         "unmatched": 0,
         "clock_uncertainty_ns": 1_500,
+        "message_clock_offsets_ns": None,
         "message_clock_uncertainty_ns": None,
         "last_by": "clock",
         "group_assumed": False,

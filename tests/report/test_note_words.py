@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import json
 from pathlib import Path
 from typing import get_args
 
@@ -13,6 +14,7 @@ from commprof.analysis.model import NoteCode
 from commprof.report.glossary import GLOSSARY
 from commprof.report.html import render_html
 from commprof.report.note_words import NOTES
+from tests.builders.command import call
 from tests.report.sample_view import sample_view
 
 PACKAGE = Path(commprof.__file__).parent
@@ -39,6 +41,32 @@ def test_every_note_of_the_program_has_a_known_code() -> None:
 
     assert len(given) > 20
     assert set(given) <= set(get_args(NoteCode))
+
+
+def test_every_known_code_is_given_somewhere() -> None:
+    """In a call of ``Note``, or as a word of a module that calls it with a code of its own choice: what no run can show
+    needs no explanation."""
+    given = {"cannot-be-hidden"}  # the diagnosis gives pairs of code and message
+    assert "cannot-be-hidden" in (PACKAGE / "diagnosis" / "diagnose.py").read_text(encoding="utf-8")
+    for path in sorted((PACKAGE / "analysis").glob("*.py")):
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        calls = [
+            node for node in ast.walk(tree) if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "Note"
+        ]
+        codes = [call.args[0] for call in calls]
+        given |= {code.value for code in codes if isinstance(code, ast.Constant)}
+        if not all(isinstance(code, ast.Constant) for code in codes):
+            given |= {node.value for node in ast.walk(tree) if isinstance(node, ast.Constant)} & set(NOTES)
+
+    assert sorted(set(NOTES) - given) == []
+
+
+def test_the_schema_of_the_report_explains_every_code() -> None:
+    code, out, _ = call("schema")
+
+    told = json.loads(out)["$defs"]["Note"]["properties"]["code"]["description"].splitlines()
+    assert code == 0
+    assert told == [f"{name}: {word.meaning}" for name, word in NOTES.items()]
 
 
 def test_the_page_leads_from_a_note_to_its_meaning() -> None:

@@ -96,6 +96,17 @@ def test_the_first_screen_says_what_the_bar_says_and_what_of_it_could_come_back(
     assert [(row["charged"], row["time"]) for row in shown["top"][:2]] == [("3.90 ms", "1.90 ms"), (None, "720 µs")]
 
 
+@pytest.mark.parametrize(("recoverable", "told"), [(3_900_000, False), (3_900_001, True)])
+def test_the_findings_say_that_more_may_come_back_than_is_charged_where_one_promises_so(
+    view: Json, recoverable: int, told: bool
+) -> None:
+    view["report"]["findings"][0]["recoverable_ns"] = recoverable  # charged with 3.90 ms
+
+    page = " ".join(render_html(view).split())
+
+    assert ("more than is charged where it also delays what others are charged with" in page) == told
+
+
 def test_what_gives_nothing_back_is_not_on_the_first_screen(report: Json) -> None:
     report["findings"].insert(1, sample_parts.finding("bucket-too-large", "One bucket", "low", 0, 40_000))
 

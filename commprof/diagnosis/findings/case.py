@@ -45,7 +45,7 @@ class Case:
     highest severity that the case may get. ``path`` is what it takes of the critical path, where that is known: then
     this is what comes back, whatever of it is charged elsewhere. ``shorter`` is by how much each match would last
     shorter without the cause, nanoseconds of shape ``(matches,)``: where the run can be replayed so, what that gains
-    comes back.
+    comes back. ``or_cause`` is another cause that the trace cannot tell from ``cause``.
     """
 
     id: str
@@ -72,6 +72,7 @@ class Case:
     order: int = field(default=0)
     path: OnPath | None = None
     shorter: Int64Array | None = None
+    or_cause: str | None = None
 
 
 def whole(ground: Ground, rows: Mask, *parts: str) -> Claim:

@@ -39,6 +39,9 @@ def computes_on_cpu(analysis: Analysis) -> bool:
 
 def advised_for_cpu(case: Case) -> Case:
     """The same case with advice that fits a machine without devices."""
+    if case.or_cause is not None and (text := _INSTEAD.get((case.id, case.or_cause))) is not None:
+        # What tells the two causes apart comes first, then what to look at for the other one.
+        return replace(case, advice=(case.advice[0], text))
     text = _INSTEAD.get((case.id, case.cause)) or _INSTEAD.get((case.id, None))
     title = case.title.replace("its device runs the same kernels slower", "its cores run the same operators slower")
     return replace(case, title=title, advice=case.advice if text is None else (text,))

@@ -54,7 +54,13 @@ _WHY = {
         "Record with CPU activity on all ranks: what the late rank did before its calls decides.",
     )),
 }  # fmt: skip
-
+_WORK_OR_DEVICE = ("it computes longer, for more work or a slow device", (
+    "Swap the devices of this stage and another one (another order of ranks or hosts): what stays with the stage is "
+    "work, what moves with the device is a slow device. No other rank runs this stage, so this trace cannot tell.",
+    "Look at clocks, power and temperature of the device under load too (nvidia-smi -q -d PERFORMANCE, dcgmi). Then "
+    "even out the stages, or replace the device.",
+))  # fmt: skip
+"""Of a stage that is one rank, whose equal kernels last longer than those of other stages."""
 
 _OWN = {"host": ("launch", "pause"), "input": ("input",)}
 """Idle time of a late rank itself, by what makes it late."""
@@ -92,7 +98,7 @@ def _late(ground: Ground) -> Iterator[Case]:
             calls = ground.calls_in(mine)
         else:
             calls = _calls(ground, row) or ground.calls_in(mine)
-        why, advice = _WHY.get(row.cause, _WHY["unknown"])
+        why, advice = _WORK_OR_DEVICE if row.or_cause is not None else _WHY.get(row.cause, _WHY["unknown"])
         yield Case(
             "straggler",
             _title(row, why),
@@ -104,9 +110,9 @@ def _late(ground: Ground) -> Iterator[Case]:
                 *(Evidence(what, value, unit) for what, value, unit in row.evidence[:5]),
                 *(slow_kernels(ground, row.members) if row.cause == "more-work" else ()),
             ),
-            cause=row.cause, ranks=() if row.kind == "rotating" else tuple(row.members), steps=steps_of(ground, mine),
-            group_id=ground.one_group(mine), calls=calls, recoverable=back, host_back=True,
-            measured=_measured(ground, row),
+            cause=row.cause, or_cause=row.or_cause, ranks=() if row.kind == "rotating" else tuple(row.members),
+            steps=steps_of(ground, mine), group_id=ground.one_group(mine), calls=calls, recoverable=back,
+            host_back=True, measured=_measured(ground, row),
             path=_on_path(ground, row),
         )  # fmt: skip
 

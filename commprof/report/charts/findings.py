@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from commprof.report.causes import EXPOSED, IDLE, LATE, OF_FINDINGS, Word
+from commprof.report.causes import EXPOSED, IDLE, OF_FINDINGS, Word, late_word
 from commprof.report.charts.wording import (
     STEP,
     Json,
@@ -58,6 +58,7 @@ def findings(report: Json, base: str, present: set[str], groups: dict[int, str])
     minor = [pair for pair in numbered if pair[1]["severity"] == "info" and _is_minor(pair[1])]
     return {
         "whose": losing(report),
+        "beyond": any((row["recoverable_ns"] or 0) > (row["charged_ns"] or 0) for _, row in main),
         "rows": [_finding(row, number, (base, own), present, groups) for number, row in main[:MOST_FINDINGS]],
         "total": len(main),
         "info": [_finding(row, number, (base, own), present, groups) for number, row in info[:MOST_INFO]],
@@ -91,7 +92,7 @@ def _finding(row: Json, number: int, bases: tuple[str, str], present: set[str], 
         "recoverable": None if row["recoverable_ns"] is None else format_ns(row["recoverable_ns"]),
         "share": share_of(share_shown(row), own),
         "where": _where(row, base),
-        "cause": _cause(row.get("cause"), row["id"]),
+        "cause": _cause(row.get("cause"), row.get("or_cause"), row["id"]),
         "evidence": [
             {"what": clean(item["what"], 200), "value": with_unit(item["value"], item.get("unit"), own)}
             for item in row["evidence"][:MOST_EVIDENCE]
@@ -138,12 +139,13 @@ def _split_number(name: str) -> tuple[str, int | None]:
     return (stem, int(digits)) if numbered else (name, None)
 
 
-def _cause(code: str | None, finding: str) -> Json | None:
+def _cause(code: str | None, or_else: str | None, finding: str) -> Json | None:
     """The cause in words, from whichever of the lists knows it; that of a late rank from the list of those."""
     if not code:
         return None
-    lists = (LATE,) if finding == "straggler" else (EXPOSED, IDLE, OF_FINDINGS, LATE)
-    known: Word | None = next((words[code] for words in lists if code in words), None)
+    known: Word | None = next((words[code] for words in (EXPOSED, IDLE, OF_FINDINGS) if code in words), None)
+    if finding == "straggler" or known is None:
+        known = late_word(code, or_else)
     return {"name": known.name if known else clean(code, 40), "meaning": known.meaning if known else None}
 
 

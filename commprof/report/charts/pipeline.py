@@ -42,16 +42,24 @@ def pipeline(report: Json) -> Json | None:
 
 
 def longest_stage(report: Json) -> str | None:
-    """The stage that computes longer than the others, which accuses nobody; ``None`` where they are alike."""
+    """The stage that computes longer than the others, which accuses nobody; ``None`` where they are alike.
+
+    Where a stage is one rank, a slow device looks like more layers, unless its kernels were told to be more.
+    """
     found = report.get("pipeline") or {}
     stage, excess = found.get("longest_stage"), found.get("longest_stage_excess")
     if stage is None or excess is None or excess < _UNEVEN:
         return None
     last = "the last stage" if stage == found["stages"] - 1 else "the first stage" if stage == 0 else f"stage {stage}"
-    return (
-        f"Unequal stages: {last} computes {format_share(excess)} longer than the others do on average. That is how the "
-        "model is cut, no fault of a machine"
+    ranks = found.get("longest_stage_ranks") or []
+    named = next((row for row in report.get("stragglers") or [] if ranks and row.get("members") == ranks), None)
+    one_device = len(ranks) == 1 and (named is None or named["cause"] != "more-work" or named.get("or_cause"))
+    why = (
+        "With one rank to a stage the trace does not tell whether the model is cut so or the device is slow"
+        if one_device
+        else "That is how the model is cut, no fault of a machine"
     )
+    return f"Unequal stages: {last} computes {format_share(excess)} longer than the others do on average. {why}"
 
 
 def _tensor(sides: list[int] | None) -> str | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from commprof.report.causes import LATE, LATE_KINDS, named
+from commprof.report.causes import LATE_KINDS, late_word
 from commprof.report.charts.findings import with_unit
 from commprof.report.charts.wording import Json, clean, count, rank_ranges, ratio, share_of
 from commprof.units import format_ns, format_share
@@ -57,14 +57,14 @@ def late_name(row: Json) -> str:
 
 
 def _row(row: Json, step_ns: int | None, base: str) -> Json:
-    known, share = LATE.get(row["cause"]), row.get("share_of_step")
+    known, share = late_word(row["cause"], row.get("or_cause")), row.get("share_of_step")
     return {
         "rank": row["rank"],
         "name": late_name(row),
         "role": clean(row["role"], 60) if row["role"] and row["rank"] is not None else None,
         "host": clean(row["host"], 40) if row["host"] and row["rank"] is not None else None,
         "kind": LATE_KINDS.get(row["kind"], clean(row["kind"], 30)),
-        "cause": named(LATE, row["cause"]),
+        "cause": known.name if known else clean(row["cause"], 40),
         "meaning": known.meaning if known else None,
         "charged": format_ns(row["charged_ns_per_step"]),
         "share": share_of(share if share is not None else ratio(row["charged_ns_per_step"], step_ns), base),

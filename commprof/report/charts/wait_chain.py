@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from commprof.report.causes import LATE, named
+from commprof.report.causes import late_word
 from commprof.report.charts.wording import Json, clean
 from commprof.units import format_ns
 
@@ -16,7 +16,7 @@ _WORDS = {
 
 
 def wait_chain(report: Json) -> Json | None:
-    """``{"step", "lost", "links": [{"waits", "because"}], "root", "cause", "end"}``; ``None`` for none long enough."""
+    """``{"step", "lost", "links": [{"waits", "because"}], "root", "end"}``; ``None`` for none long enough."""
     chain = report.get("wait_chain")
     if not chain or not chain["links"]:
         return None
@@ -25,7 +25,6 @@ def wait_chain(report: Json) -> Json | None:
         "lost": format_ns(chain["lost_ns"]),
         "links": [_link(link, report.get("groups") or []) for link in chain["links"]],
         "root": clean(chain["root_rank"], 20),
-        "cause": named(LATE, chain["cause"]),
         "end": _end(chain, report.get("stragglers") or []),
     }
 
@@ -33,10 +32,12 @@ def wait_chain(report: Json) -> Json | None:
 def _end(chain: Json, late: list[Json]) -> str:
     """Where it began and why; who is not late over the run is not accused for one step."""
     root = chain["root_rank"]
-    if not any(root == row["rank"] or root in (row.get("members") or []) for row in late):
+    mine = next((row for row in late if root == row["rank"] or root in (row.get("members") or [])), None)
+    if mine is None:
         return f"It began with rank {root}, which over the whole run is not later than the others by more than noise."
-    known = LATE.get(chain["cause"])
-    return f"It began with rank {root}: {named(LATE, chain['cause'])}.{f' {known.meaning}' if known else ''}"
+    known = late_word(chain["cause"], mine.get("or_cause"))
+    why = f"{known.name}. {known.meaning}" if known else f"{clean(chain['cause'], 40)}."
+    return f"It began with rank {root}: {why}"
 
 
 def _link(link: Json, groups: list[Json]) -> Json:

@@ -161,9 +161,14 @@ def _clocks(report: Json) -> Json | None:
     offsets = matching.get("clock_offsets_ns") or {}
     if not offsets:
         return None
-    known = sorted(((int(rank), ns) for rank, ns in offsets.items()), key=lambda pair: pair[0])
+    joined = matching.get("message_clock_offsets_ns")
+    # Ranks that collectives connect keep their offsets to each other where messages join all of them.
+    known = sorted((int(rank), ns) for rank, ns in (joined or offsets).items() if ns is not None)
+    if not known:
+        return None
     drifts = matching.get("clock_drifts_ppb") or {}
-    largest = sorted(known, key=lambda pair: (-abs(pair[1] or 0), pair[0]))[:MOST_CLOCKS]
+    largest = sorted(known, key=lambda pair: (-abs(pair[1]), pair[0]))[:MOST_CLOCKS]
+    by_collectives, loose = matching.get("clock_uncertainty_ns"), matching.get("message_clock_uncertainty_ns")
     return {
         "rows": [
             {"rank": rank, "offset": format_ns(ns) + (f", drift {format_ns(drift)} a second" if drift else "")}
@@ -171,9 +176,9 @@ def _clocks(report: Json) -> Json | None:
             for drift in (drifts.get(str(rank)),)
         ],
         "total": len(known),
-        "uncertainty": format_ns(matching.get("clock_uncertainty_ns")),
-        "by_messages": format_ns(loose) if (loose := matching.get("message_clock_uncertainty_ns")) else None,
-        "largest": format_ns(max((abs(ns) for _, ns in known if ns is not None), default=None)),
+        "uncertainty": None if by_collectives is None else format_ns(by_collectives),
+        "by_messages": None if joined is None else format_ns(loose),
+        "largest": format_ns(max(abs(ns) for _, ns in known)),
     }
 
 

@@ -279,6 +279,7 @@ class Matching(TypedDict):
     clock_offsets_ns: dict[str, Ns | None]
     clock_drifts_ppb: dict[str, int | None]
     clock_uncertainty_ns: Length | None
+    message_clock_offsets_ns: dict[str, Ns] | None
     message_clock_uncertainty_ns: Length | None
     group_assumed: bool
     last_by: LastBy | None
@@ -332,4 +333,5 @@ class Pipeline(TypedDict):
     stage_imbalance_ns: Length | None
     longest_stage: Count | None
     longest_stage_excess: float | None
+    longest_stage_ranks: list[int] | None
     bubble: list[Bubble]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any, TypedDict
+from typing import Annotated, Any, TypedDict
+
+from msgspec import Meta
 
 from commprof.report.contract.words import (
     Bottleneck,
@@ -19,6 +21,8 @@ from commprof.report.contract.words import (
     Severity,
     Share,
 )
+
+OrCause = Annotated[LateCause | None, Meta(description="another cause that this trace cannot tell from cause")]
 
 
 class Difference(TypedDict):
@@ -69,6 +73,7 @@ class Straggler(TypedDict):
     charged_ns_per_step: Length
     share_of_step: float | None
     cause: LateCause
+    or_cause: OrCause
     evidence: list[Any]
     chain: list[int]
 
@@ -133,8 +138,10 @@ class Finding(TypedDict):
     id: FindingId
     severity: Severity
     title: str
-    charged_ns: Length | None
-    recoverable_ns: Length | None
+    charged_ns: Annotated[Length | None, Meta(description="exposed and idle time charged to this finding alone")]
+    recoverable_ns: Annotated[
+        Length | None, Meta(description="what a step would shrink by without the cause; may exceed charged_ns")
+    ]
     share_of_step: float | None
     recoverable_share: float | None
     evidence: list[Evidence]
@@ -142,6 +149,7 @@ class Finding(TypedDict):
     threshold: Threshold
     confidence: Confidence
     cause: str | None
+    or_cause: OrCause
     ranks: list[int]
     steps: list[str]
     group_id: Count | None

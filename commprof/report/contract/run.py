@@ -6,7 +6,7 @@ from typing import Annotated, Any, TypedDict
 
 from msgspec import Meta
 
-from commprof.report.contract.words import Bytes, Count, Length, Ns, RankSource, Share, Windows
+from commprof.report.contract.words import Bytes, Count, Length, NoteCode, Ns, RankSource, Share, Windows
 
 
 class Repaired(TypedDict):
@@ -210,5 +210,5 @@ class Coverage(TypedDict):
 class Note(TypedDict):
     """Something a reader must know about the numbers."""
 
-    code: str
+    code: NoteCode
     message: str

@@ -12,6 +12,7 @@ from commprof.analysis.wait_chain import WAITING
 from commprof.diagnosis.catalogue import FINDING_IDS
 from commprof.diagnosis.model import SEVERITIES
 from commprof.report.causes import IDLE, LATE, LATE_KINDS, ROLES
+from commprof.report.note_words import NOTES
 from commprof.trace.model import SOURCES
 from commprof.trace.operations import OPERATIONS
 
@@ -51,4 +52,5 @@ Direction = Annotated[str, _one_of("forward", "backward")]
 FindingId = Annotated[str, _one_of(*FINDING_IDS)]
 Severity = Annotated[str, _one_of(*SEVERITIES)]
 Confidence = Annotated[str, _one_of("measured", "bound", "estimate")]
+NoteCode = Annotated[str, Meta(description="\n".join(f"{code}: {word.meaning}" for code, word in NOTES.items()))]
 Bottleneck = Annotated[str, _one_of(*BOTTLENECKS)]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from commprof.diagnosis.findings import RULES
 from commprof.diagnosis.findings.case import Case, Claim
 from commprof.diagnosis.findings.on_cpu import _INSTEAD, advised_for_cpu
@@ -21,6 +23,15 @@ def test_a_rank_without_a_device_is_not_told_to_look_at_one() -> None:
     assert "nvidia-smi" not in slow.advice[0]
     assert "gloo" in link.advice[0]
     assert (slow.title, slow.cause) == ("title", "slow-device")
+
+
+def test_a_stage_that_may_run_on_slow_cores_is_told_to_be_moved_first() -> None:
+    undecided = replace(case("straggler", "more-work"), advice=("Swap.", "nvidia-smi -q"), or_cause="slow-device")
+
+    first, second = advised_for_cpu(undecided).advice
+
+    assert first == "Swap."
+    assert "OMP_NUM_THREADS" in second
 
 
 def test_other_advice_stays() -> None:
