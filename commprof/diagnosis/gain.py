@@ -13,7 +13,7 @@ def gain_of(ground: Ground, bounds: Bounds) -> tuple[str | None, float]:
         return None, 0.0
     gain = bounds.step_ns - bounds.all_hidden_ns
     step, left = format_ns(bounds.step_ns), format_ns(bounds.all_hidden_ns)
-    each, whole = ("per step ", "step time") if ground.word == "step" else ("", "window")
+    each, whole = ("per step ", "step time") if ground.word == "step" else ("", "the window")
     share = f"{format_share(gain / bounds.step_ns)} of {whole}{_where(ground)}"
     become = f": {step} would become {left}." if step != left else f": {step} would stay {step}."
     sentence = f"At most {format_ns(gain)} {each}({share}) would come back if all communication were hidden{become}"

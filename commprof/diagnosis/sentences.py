@@ -20,7 +20,7 @@ from commprof.units import format_ns, format_share
 
 def base_of(analysis: Analysis) -> str:
     """What shares are of: step time, or the window where the trace marks no steps."""
-    return "step time" if step_word(analysis) == "step" else "window"
+    return "step time" if step_word(analysis) == "step" else "the window"
 
 
 def step_word(analysis: Analysis) -> str:

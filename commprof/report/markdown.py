@@ -10,7 +10,7 @@ from commprof.report.causes import EXPOSED, named
 from commprof.report.charts.findings import with_unit
 from commprof.report.charts.pipeline import longest_stage
 from commprof.report.charts.strategy import strategy
-from commprof.report.charts.wording import base_of_findings, clean, time_base
+from commprof.report.charts.wording import base_of_findings, clean, share_of, time_base
 from commprof.report.summary import of_what
 from commprof.units import format_bytes, format_gbps, format_ns, format_share
 
@@ -34,7 +34,7 @@ def render_markdown(view: dict[str, Any]) -> str:
                 [
                     line.label.strip(),
                     format_ns(line.ns),
-                    "" if line.whole == "" else f"{format_share(line.share)} of {line.whole or of}",
+                    "" if line.whole == "" else share_of(line.share, line.whole or of),
                 ]
                 for line in summary.mean_lines(report)
             ],
@@ -141,9 +141,9 @@ def _ranks(report: dict[str, Any], of: str) -> str:
                 format_ns(mean["compute_ns"]),
                 format_ns(mean["comm_ns"]),
                 f"{format_ns(mean['overlap_ns'])}, {format_share(mean['overlap_ratio'])} of communication time",
-                f"{format_ns(mean['exposed_comm_ns'])}, {format_share(mean['comm_share'])} of {of}",
+                f"{format_ns(mean['exposed_comm_ns'])}, {share_of(mean['comm_share'], of)}",
                 format_ns(mean["exposed_copy_ns"]),
-                f"{format_ns(mean['idle_ns'])}, {format_share(idle)} of {of}",
+                f"{format_ns(mean['idle_ns'])}, {share_of(idle, of)}",
             ]
         )
     head = ["rank", "steps", "length", "compute", "communication", "hidden", "exposed", "exposed copies", "idle"]

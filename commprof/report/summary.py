@@ -179,7 +179,7 @@ def late(report: Json, most: int = MOST_LATE) -> list[Json]:
 def harmless_line(report: Json) -> str | None:
     """Who is late without being named, and why not; ``None`` if nobody is."""
     found = harmless(report, time_base(report))
-    return None if found is None else f"Late, but not named: {found['ranks']} {per_what(report)}: {found['why']}."
+    return None if found is None else f"Late, but not named: {found['ranks']}: {found['why']}."
 
 
 def telling_ranks(report: Json, most: int) -> tuple[list[Json], str | None]:

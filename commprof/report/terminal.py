@@ -15,6 +15,7 @@ from commprof.report.charts.hero import sits
 from commprof.report.charts.pipeline import longest_stage
 from commprof.report.charts.stragglers import replay
 from commprof.report.charts.wait_chain import wait_chain
+from commprof.report.charts.wording import share_of
 from commprof.report.summary import of_what
 from commprof.units import format_bytes, format_gbps, format_ns, format_share
 
@@ -69,7 +70,7 @@ def _print_split(report: dict[str, Any], console: Console) -> None:
         (
             line.label,
             format_ns(line.ns),
-            "" if line.whole == "" else f"{format_share(line.share)} of {line.whole or of_what(report)}",
+            "" if line.whole == "" else share_of(line.share, line.whole or of_what(report)),
         )
         for line in summary.mean_lines(report)
     ]
@@ -262,8 +263,10 @@ def _bandwidth(values: list[float]) -> str:
 
 
 def _print_notes(report: dict[str, Any], console: Console) -> None:
-    # Who is late without costing anything stands above, in one line for all.
-    notes = summary.notes(report, without=("waits-cost-nothing",))
+    # Who is late without costing anything stands above, in one line for all; so do ranks that are missing beside a
+    # single one, and a run without communication.
+    told = ("missing-ranks",) if len(report["input"]["ranks"]) == 1 else ()
+    notes = summary.notes(report, without=("waits-cost-nothing", "no-communication", *told))
     if not notes:
         return
     console.print()

@@ -61,6 +61,9 @@ def test_all_ranks_of_the_recommender_meet_and_the_last_of_each_call_is_known(
     assert max(map(abs, run.report["matching"]["clock_offsets_ns"].values())) < 10_000
     assert run.report["stragglers"][0]["rank"] == 7
     assert run.report["stragglers"][0]["last"] == 5
+    # Its lateness is from before the capture; nobody with all eight ranks at hand is asked for all ranks.
+    (advice,) = next(row["advice"] for row in run.report["findings"] if row["cause"] == "inherited")
+    assert advice == "Record more steps to see what makes it late."
 
 
 def test_clocks_that_are_ahead_change_neither_waiting_nor_transfer_nor_who_is_late(

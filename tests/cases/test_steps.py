@@ -39,7 +39,7 @@ def test_c037_without_step_marks_there_is_one_window(run_analyze: Analyze, tmp_p
     assert round(100 * steps(run)["window"]["comm_share"], 1) == 33.3
     (note,) = run.notes("no-step-marks")
     assert "step()" in note
-    assert "33.3 % of window" in run.stdout
+    assert "33.3 % of the window" in run.stdout
     assert "per step" not in run.everything
     assert "of step time" not in run.everything
 

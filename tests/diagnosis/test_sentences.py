@@ -40,7 +40,7 @@ def test_up_to_three_late_ranks_are_named(ranks: tuple[int, ...], who: str, tmp_
 
     text = summary_of(analysis, TOTALS, Lost(waiting=285, late=272, late_waiting=272), "straggler", True)
 
-    assert text == f"Late ranks are the bottleneck: waiting for {who} costs 27.2 % of window."
+    assert text == f"Late ranks are the bottleneck: waiting for {who} costs 27.2 % of the window."
 
 
 @pytest.mark.parametrize(
@@ -58,4 +58,4 @@ def test_what_is_more_than_waiting_is_not_called_waiting(waited: int, parts: str
 
     text = summary_of(analysis, TOTALS, Lost(waiting=285, late=352, late_waiting=waited), "straggler", True)
 
-    assert text == f"Late ranks are the bottleneck: lateness of ranks 7 and 4 costs 35.2 % of window ({parts})."
+    assert text == f"Late ranks are the bottleneck: lateness of ranks 7 and 4 costs 35.2 % of the window ({parts})."

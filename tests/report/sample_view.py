@@ -427,7 +427,7 @@ def window_view() -> Json:
         "timeline": [timeline_entry(0, 0, events, window)],
         "headline": {
             "question": "Is communication my bottleneck?",
-            "answer": "Yes: communication is exposed during 30.0 % of window.",
+            "answer": "Yes: communication is exposed during 30.0 % of the window.",
             "gain": None,
             "where": None,
         },

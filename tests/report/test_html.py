@@ -147,7 +147,7 @@ def test_c013_no_control_character_but_the_newline(name: str) -> None:
     ("name", "wholes"),
     [
         ("sample", {"communication time", "step time"}),
-        ("window", {"communication time", "window"}),
+        ("window", {"communication time", "the window"}),
         ("findings", {"communication time", "step time"}),
         ("cpu", {"communication time", "step time"}),
         ("full", {"communication time", "step time"}),
@@ -171,8 +171,8 @@ def test_c209_without_step_marks_nothing_is_called_per_step() -> None:
 
     # By hand from T0: 1000 us window, 600 compute, 400 communication of which 300 exposed, 100 idle.
     assert "600 µs" in shown.text
-    assert "60.0 % of window" in shown.text
-    assert "30.0 % of window" in shown.text
+    assert "60.0 % of the window" in shown.text
+    assert "30.0 % of the window" in shown.text
     assert "100 µs of it hide 25.0 % of communication time" in shown.text
     assert not re.search(r"\bsteps?\b(?! marks)", about_this_run), re.findall(r".*\bsteps?\b.*", about_this_run)
 

@@ -220,7 +220,7 @@ def test_repairs_and_skips_are_counted_in_words_and_faulty_files_come_first() ->
         (None, "ns", "n/a"),
         (2_500_000, "ns", "2.50 ms"),
         (8_196_000, "bytes", "8.20 MB"),
-        (0.05, "share of step", "5.0 % of window"),
+        (0.05, "share of step", "5.0 % of the window"),
         (0.5, "share of communication time", "50.0 % of communication time"),
         (1_234, "calls", "1,234 calls"),
         (2.29, None, "2.29"),

@@ -41,6 +41,37 @@ STEP = "step time"
 # The first screen.
 
 
+@pytest.mark.parametrize(("cut", "told"), [((), "3 steps"), ((2,), "3 steps, 2 of them whole"), ((0, 1, 2), "3 steps")])
+def test_the_header_counts_whole_steps_apart_where_the_bar_is_a_mean_over_fewer(
+    view: Json, cut: tuple[int, ...], told: str
+) -> None:
+    for rank in view["report"]["ranks"]:
+        del rank["steps"][3:]
+        for number, step in enumerate(rank["steps"]):
+            step["open"] = number in cut
+
+    assert hero.hero(view)["facts"][-1] == told
+
+
+@pytest.mark.parametrize(("ranks", "told"), [([0], False), ([0, 1], True)])
+def test_the_summary_repeats_no_note_that_its_first_lines_say(view: Json, ranks: list[int], told: bool) -> None:
+    view["report"]["input"]["ranks"] = ranks
+    view["report"]["notes"] = [
+        {"code": "missing-ranks", "message": "rank 2 missing"},
+        {"code": "no-communication", "message": "none was found"},
+        {"code": "repaired", "message": "4 events were repaired"},
+    ]
+    console = Console(file=io.StringIO(), width=120)
+
+    print_summary(view, console)
+
+    assert isinstance(console.file, io.StringIO)
+    text = console.file.getvalue()
+    assert "4 events were repaired" in text
+    assert "none was found" not in text
+    assert ("rank 2 missing" in text) == told
+
+
 def test_the_parts_of_the_bar_add_up_to_the_step(report: Json) -> None:
     bar = accounting.segments(report, STEP)
 

@@ -158,7 +158,7 @@ def test_a_late_rank_without_effect_is_told_and_not_accused(view: Json) -> None:
 
     text = " ".join(Page(render_html(view)).text.split())
 
-    assert "Late, but not named: rank 3 (slow device, 720 µs) per step. The run would not end" in text
+    assert "Late, but not named: rank 3 (slow device, 720 µs per step). The run would not end" in text
 
 
 @pytest.mark.parametrize(("host", "name"), [("host0", "host0, ranks 0–3"), ("node7", "host node7, ranks 0–3")])

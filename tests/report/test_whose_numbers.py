@@ -123,7 +123,7 @@ def test_who_is_late_without_harm_is_named_once_on_the_terminal(view: Json) -> N
     report["stragglers"] = []
     page = Page(render_html(view)).text
 
-    line = "Late, but not named: rank 1 (slow device, 720 µs) per step: the step would not end earlier without that."
+    line = "Late, but not named: rank 1 (slow device, 720 µs per step): the step would not end earlier without that."
     assert line in text
     assert "told at length" not in text
     assert line in paper

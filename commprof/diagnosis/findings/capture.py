@@ -166,4 +166,4 @@ def missing_data(ground: Ground) -> str:
         wanted.append("all ranks, so that waiting can be told from transfer")
     if not wanted:
         wanted.append("CPU activity with ranges of the framework, so that the place in the step is known")
-    return "To decide it record " + " and ".join(wanted) + "."
+    return "To decide it record " + ", and ".join(wanted) + "."

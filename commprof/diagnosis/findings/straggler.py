@@ -99,6 +99,8 @@ def _late(ground: Ground) -> Iterator[Case]:
         else:
             calls = _calls(ground, row) or ground.calls_in(mine)
         why, advice = _WORK_OR_DEVICE if row.or_cause is not None else _WHY.get(row.cause, _WHY["unknown"])
+        if row.cause == "inherited" and not ground.analysis.missing_ranks:
+            advice = ("Record more steps to see what makes it late.",)
         yield Case(
             "straggler",
             _title(row, why),

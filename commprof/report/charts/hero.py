@@ -104,10 +104,13 @@ def _facts(report: Json) -> list[str]:
         facts.append(f"{len(run['devices']) - 2} more devices")
     if run["backend"]:
         facts.append(clean(run["backend"], 40))
-    steps = max((len(rank["steps"]) for rank in report["ranks"]), default=0)
+    longest = max((rank["steps"] for rank in report["ranks"]), key=len, default=[])
     if has_step_marks(report):
-        facts.append(count(steps, "step"))
-    elif steps:
+        # The bar is a mean over whole steps: it must not seem to have lost one.
+        whole = sum(not step["open"] and not step["incomplete"] for step in longest)
+        told = f", {whole:,} of them whole" if 0 < whole < len(longest) and not micro_steps(report) else ""
+        facts.append(count(len(longest), "step") + told)
+    elif longest:
         facts.append("no step marks")
     return facts
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from commprof.report.causes import LATE_KINDS, late_word
 from commprof.report.charts.findings import with_unit
-from commprof.report.charts.wording import Json, clean, count, rank_ranges, ratio, share_of
+from commprof.report.charts.wording import STEP, Json, clean, count, rank_ranges, ratio, share_of
 from commprof.units import format_ns, format_share
 
 MOST_ROWS = 24
@@ -28,7 +28,8 @@ def harmless(report: Json, base: str) -> Json | None:
         return None
     shown = [_row(row, None, base) for row in rows[:MOST_ROWS]]
     more = f" and {len(rows) - len(shown):,} more" if len(rows) > len(shown) else ""
-    lines = ", ".join(f"{row['name']} ({row['cause']}, {row['charged']})" for row in shown)
+    per = " per step" if base == STEP else ""
+    lines = ", ".join(f"{row['name']} ({row['cause']}, {row['charged']}{per})" for row in shown)
     return {"ranks": lines + more, "why": clean(rows[0].get("why_not_named") or "", 300)}
 
 

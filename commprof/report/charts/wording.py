@@ -76,7 +76,8 @@ def base_of_findings(report: Json, base: str) -> str:
 
 def share_of(share: float | None, whole: str) -> str:
     """``30.0 % of step time``; a share always says of what; ``n/a`` for ``None``."""
-    return "n/a" if share is None else f"{format_share(share)} of {whole}"
+    the = "the " if whole.startswith(WINDOW) else ""
+    return "n/a" if share is None else f"{format_share(share)} of {the}{whole}"
 
 
 def share_shown(finding: Json) -> float | None:
