@@ -116,8 +116,9 @@ MEASURED = (
         "only. Recoverable is what a step would shrink by if that cause alone were gone: mostly the charge without its "
         "host-bound part, or what of it would hide behind compute. Where all ranks are there, late ranks, input, the "
         "CPU and too many messages promise what they take of the critical path of the run (the chain of what each "
-        "instant waited for, over all ranks), and slow links and low bandwidth what the run gains when it is replayed "
-        "with shorter calls. These two are bounds and may be more than the charge, since such a cause also delays what "
+        "instant waited for, over all ranks), and slow links, low bandwidth and tensor parallel across hosts what the "
+        "run gains when it is replayed with shorter calls. "
+        "These two are bounds and may be more than the charge, since such a cause also delays what "
         "is charged to others; whatever would take its place makes them less. All promises together are no more than "
         "is lost. Charge and promise are of the rank that loses the most time in each step, where the lateness of "
         "others shows in full, averaged over steps.",

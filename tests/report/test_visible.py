@@ -166,3 +166,9 @@ def test_a_host_that_is_called_host_is_not_called_so_twice(host: str, name: str)
     row = {"rank": None, "host": host, "role": None, "members": [0, 1, 2, 3]}
 
     assert stragglers.late_name(row) == name
+
+
+def test_a_stage_on_one_host_is_called_by_its_stage() -> None:
+    row = {"rank": None, "host": "host0", "role": "pipeline stage 2", "members": [2]}
+
+    assert stragglers.late_name(row) == "pipeline stage 2, rank 2"

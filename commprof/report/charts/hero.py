@@ -104,7 +104,7 @@ def _facts(report: Json) -> list[str]:
         facts.append(f"{len(run['devices']) - 2} more devices")
     if run["backend"]:
         facts.append(clean(run["backend"], 40))
-    longest = max((rank["steps"] for rank in report["ranks"]), key=len, default=[])
+    longest: list[Json] = max((rank["steps"] for rank in report["ranks"]), key=len, default=[])
     if has_step_marks(report):
         # The bar is a mean over whole steps: it must not seem to have lost one.
         whole = sum(not step["open"] and not step["incomplete"] for step in longest)

@@ -50,8 +50,10 @@ def late_name(row: Json) -> str:
     """``rank 7``, ``host node3`` or what else is named."""
     if row["rank"] is not None:
         return f"rank {row['rank']}"
-    host = clean(row["host"], 40) if row["host"] else ""
-    name = (host if host.startswith("host") else f"host {host}") if host else clean(row.get("role") or "", 60)
+    # A stage or a replica has a host too where it lies on one: that is not what is late.
+    role = clean(row.get("role") or "", 60)
+    host = clean(row["host"], 40) if row["host"] and not role else ""
+    name = (host if host.startswith("host") else f"host {host}") if host else role
     members = row.get("members") or []
     ranks = f"{'rank' if len(members) == 1 else 'ranks'} {rank_ranges(members)}" if members else ""
     return clean(", ".join(word for word in (name, ranks) if word) or "no single rank", 90)
