@@ -10,6 +10,7 @@ import numpy as np
 from commprof.analysis.combine import ranks_text
 from commprof.analysis.host_delays import DELAYS
 from commprof.analysis.steps import units
+from commprof.diagnosis.findings.before_calls import launches_pause
 from commprof.diagnosis.findings.behind_stages import behind_stage, idle_for
 from commprof.diagnosis.findings.case import Case, Claim, delayed, idle_of, ranks_of, steps_of, whole
 from commprof.diagnosis.findings.overlapping import exposed_anyway
@@ -295,6 +296,7 @@ def host_bound(ground: Ground) -> Iterator[Case]:
     # What a CPU launches too late because it had waited is told of the waits.
     of_waits = _of_waits(ground)
     told = Claim(host=of_waits[0], rest=np.where(late, of_waits[1], 0), idle=np.minimum(of_waits[2], idle))
+    parts = ("cpu", "launching", "pauses") if launches_pause(ground) else ("cpu", "launching")
     whole_claim = int((_total(ground, claim) - _total(ground, told)).sum()) // len(ground.steps)
     yield Case(
         "host-bound",
@@ -313,7 +315,7 @@ def host_bound(ground: Ground) -> Iterator[Case]:
         ),
         cause="late-launch" if late.any() and not host.any() and not idle.any() else "host-bound",
         recoverable=back, ranks=_everybody(ground), steps=_names(ground), measured=_by_step(ground),
-        path=all_of(ground.analysis.critical_path, "cpu", "launching", at_most=whole_claim),
+        path=all_of(ground.analysis.critical_path, *parts, at_most=whole_claim),
     )  # fmt: skip
 
 
@@ -332,7 +334,7 @@ def _by_step(ground: Ground) -> Int64Array:
 def _pauses(ground: Ground) -> Iterator[Case]:
     """Long gaps in which the CPU launches nothing and waits for nothing, where they alone are worth a finding."""
     idle, host = idle_of(ground, "pause"), np.where(ground.exposed.awaited, 0, delayed(ground, "pause"))
-    if int(idle.sum() + host.sum()) < ground.limits.finding * ground.duration:
+    if int(idle.sum() + host.sum()) < ground.limits.finding * ground.duration or launches_pause(ground):
         return
     yield Case(
         "host-bound",
