@@ -34,6 +34,7 @@ from commprof.diagnosis.findings.host import (
     paused_stage,
 )  # fmt: skip
 from commprof.diagnosis.findings.knobs import advised_for, strategy_kind
+from commprof.diagnosis.findings.late_start import late_start
 from commprof.diagnosis.findings.links import network_intermittent, slow_link
 from commprof.diagnosis.findings.network import low_bandwidth
 from commprof.diagnosis.findings.on_cpu import advised_for_cpu, computes_on_cpu
@@ -59,6 +60,7 @@ RULES: tuple[Rule, ...] = (
     late_input,
     input_bound,
     straggler,
+    late_start,
     network_intermittent,
     slow_link,
     paused_stage,
