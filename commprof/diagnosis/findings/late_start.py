@@ -41,7 +41,10 @@ def late_start(ground: Ground) -> Iterator[Case]:
 
 
 def _inherited(ground: Ground) -> Int64Array:
-    """The part of the waiting of every exposed row that a rank makes others wait which was late from the beginning."""
+    """The part of the waiting of every exposed row that a rank makes others wait which was late from the beginning.
+
+    Who is late again and again was so for its usual reason in the first step too, begun before the recording.
+    """
     analysis, charges = ground.analysis, ground.analysis.charges
     if charges is None or analysis.matching is None or analysis.missing_ranks:
         return np.zeros(len(ground.exposed), np.int64)
@@ -51,7 +54,8 @@ def _inherited(ground: Ground) -> Int64Array:
     index = {rank.rank: number for number, rank in enumerate(analysis.ranks)}
     out = np.zeros(len(ground.exposed), np.int64)
     late = late_ranks(ground)
-    for row in np.flatnonzero((late >= 0) & (ground.exposed.wait > 0)).tolist():
+    named = [member for straggler in analysis.stragglers for member in straggler.members]
+    for row in np.flatnonzero((late >= 0) & ~np.isin(late, named) & (ground.exposed.wait > 0)).tolist():
         name = ground.steps[int(ground.exposed.step[row])].rank.shares.step_names[int(ground.exposed.window[row])]
         out[row] = int(ground.exposed.wait[row] * part[index[int(late[row])], step_of[name]])
     return out
