@@ -31,13 +31,13 @@ from commprof.diagnosis.findings.host import (
     host_bound,
     input_bound,
     overlap_contention,
-    paused_stage,
 )  # fmt: skip
 from commprof.diagnosis.findings.knobs import advised_for, strategy_kind
 from commprof.diagnosis.findings.late_start import late_start
 from commprof.diagnosis.findings.links import network_intermittent, slow_link
 from commprof.diagnosis.findings.network import low_bandwidth
 from commprof.diagnosis.findings.on_cpu import advised_for_cpu, computes_on_cpu
+from commprof.diagnosis.findings.pauses import paused, paused_stage
 from commprof.diagnosis.findings.pipeline import pipeline_bubble
 from commprof.diagnosis.findings.sharded import (
     fsdp_late_launch,
@@ -88,6 +88,7 @@ RULES: tuple[Rule, ...] = (
     ddp_tail_bucket,
     allocator_retries,
     device_synchronisation,
+    paused,
     host_bound,
     bucket_copies,
     copy_bound,

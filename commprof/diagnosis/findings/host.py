@@ -7,7 +7,6 @@ from dataclasses import replace
 
 import numpy as np
 
-from commprof.analysis.combine import ranks_text
 from commprof.analysis.host_delays import DELAYS
 from commprof.analysis.steps import units
 from commprof.diagnosis.findings.before_calls import launches_pause
@@ -25,10 +24,6 @@ from commprof.intervals import Int64Array
 
 BLOCKING, OTHER = range(2)
 """Kinds of waiting of the CPU, see ``HostDelays.waited``."""
-_AGAINST_PAUSES = (
-    "Look for what stops the process: garbage collection (gc.freeze(), gc.disable() with gc.collect() at a chosen "
-    "step), logging, checkpoints, evaluation, other processes on its cores.",
-)
 
 
 def _everybody(ground: Ground) -> tuple[int, ...]:
@@ -279,7 +274,6 @@ def allocator_retries(ground: Ground) -> Iterator[Case]:
 
 def host_bound(ground: Ground) -> Iterator[Case]:
     """Nothing was enqueued that could have computed: the CPU launches too slowly, whatever communication did."""
-    yield from _pauses(ground)
     idle = idle_of(ground, "launch", *(reason for reason in DELAYS if reason != "input"))
     host = ground.exposed.host
     late = ground.cause_is("late-launch")
@@ -329,42 +323,6 @@ def _by_step(ground: Ground) -> Int64Array:
                 if unit.names in found:
                     found[unit.names].append((unit.total("idle_host") or 0) + (unit.total("exposed_host") or 0))
     return np.array([sum(found[step.unit.names]) // len(found[step.unit.names]) for step in ground.steps], np.int64)
-
-
-def _pauses(ground: Ground) -> Iterator[Case]:
-    """Long gaps in which the CPU launches nothing and waits for nothing, where they alone are worth a finding."""
-    idle, host = idle_of(ground, "pause"), np.where(ground.exposed.awaited, 0, delayed(ground, "pause"))
-    if int(idle.sum() + host.sum()) < ground.limits.finding * ground.duration or launches_pause(ground):
-        return
-    yield Case(
-        "host-bound",
-        "The CPU pauses now and then: it launches nothing, and the device runs out of work",
-        Claim(host=host, idle=idle),
-        _AGAINST_PAUSES,
-        (
-            Evidence("idle while the CPU paused or was behind for it", int(idle.sum()) // len(ground.steps), "ns"),
-            Evidence("communication exposed meanwhile", int(host.sum()) // len(ground.steps), "ns"),
-        ),
-        cause="pause", host_back=True, ranks=_everybody(ground), steps=_names(ground),
-        path=all_of(ground.analysis.critical_path, "pauses"),
-    )  # fmt: skip
-
-
-def paused_stage(ground: Ground) -> Iterator[Case]:
-    """One stage pauses on its CPU, and its pipeline waits for it: without other replicas nobody else tells the bubble
-    from that."""
-    behind = behind_stage(ground, "pause")
-    if behind is None or int(behind.ns.sum()) < ground.limits.finding * ground.duration:
-        return
-    waited = int(behind.ns.sum()) // len(ground.steps)
-    yield Case(
-        "host-bound",
-        f"The CPU of {'rank' if len(behind.ranks) == 1 else 'ranks'} {ranks_text(behind.ranks)} pauses: the other "
-        "stages of the pipeline wait for it",
-        behind.claim, _AGAINST_PAUSES, (Evidence("waiting in the pipeline for a stage that pauses", waited, "ns"),),
-        cause="pause", host_back=True, ranks=behind.ranks, steps=_names(ground),
-        path=all_of(ground.analysis.critical_path, "pauses"),
-    )  # fmt: skip
 
 
 def copy_bound(ground: Ground) -> Iterator[Case]:
