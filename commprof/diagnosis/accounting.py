@@ -109,6 +109,8 @@ def _promises(ground: Ground, charged: list[tuple[Case, dict[str, Int64Array]]])
             wanted = _mean(_off_path(ground, case, taken))
             if case.cause == "blocking-wait" or (case.id == "straggler" and case.cause in ("host", "input")):
                 wanted = path.of_room(wanted)
+            elif path.transfers is not None and _of_transfers(case):
+                wanted = min(wanted, path.transfers)
         elif room is None and case.path is not None and case.path.at_most is not None:
             wanted = min(on_path, case.path.at_most)
         else:
@@ -116,6 +118,12 @@ def _promises(ground: Ground, charged: list[tuple[Case, dict[str, Int64Array]]])
         out[index] = min(wanted, left)
         left -= min(wanted, left)
     return out
+
+
+def _of_transfers(case: Case) -> bool:
+    """Whether a case is about nothing but what calls take: it then promises no more than hiding all of them would."""
+    claim = case.claim
+    return claim.rest is not None and claim.wait is None and claim.idle is None and claim.copy is None
 
 
 def _turn(case: Case) -> tuple[float, bool]:

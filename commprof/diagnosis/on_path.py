@@ -53,6 +53,8 @@ class PathLedger:
         self.steps = 1 if path is None else path.steps
         self._room, self._given = room, 0
         self._left = {} if path is None else {kind: getattr(path, kind).copy() for kind in (*KINDS, TRANSFERS)}
+        self.transfers = None if path is None else -(-int(path.transfers.sum()) // path.steps)
+        """What calls take on the path, nanoseconds per step: all that hiding every one of them would give back."""
 
     def take(self, wanted: OnPath) -> int:
         """Nanoseconds per step that are left of what is wanted."""

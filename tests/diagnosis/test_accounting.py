@@ -23,6 +23,7 @@ from commprof.report.glossary import MEASURED
 from commprof.synth import preset, write_run
 from commprof.synth.sampling import possible_faults, random_fault
 
+FIXTURES = Path(__file__).parents[2] / "fixtures"
 PROGRAMS = ("ddp", "zero2", "fsdp", "tp-dp", "ep", "pp")
 HOST = {
     "host-bound", "input-bound", "device-synchronisation", "allocator-retries", "copy-bound", "bucket-copies",
@@ -244,3 +245,15 @@ def test_late_cpus_are_held_against_their_noise_over_all_ranks(seed: int, tmp_pa
     assert found
     assert found[0].measured is not None
     assert found[0].measured.tolist() == [sum(ns) // len(ns) for ns in zip(*closed, strict=True)]
+
+
+def test_nothing_about_transfers_alone_promises_more_than_hiding_all_of_them() -> None:
+    # By hand (fixtures/README.md): the CPU launches the next forward pass at T + 1010, whenever the last bucket ends;
+    # without that bucket, which ends at T + 850, steps would take their 1000 all the same.
+    diagnosis = commprof.diagnose(commprof.analyze(FIXTURES / "ddp-two-ranks", jobs=1))
+
+    (tail,) = [finding for finding in diagnosis.findings if finding.id == "ddp-tail-bucket"]
+
+    assert diagnosis.bounds.all_hidden_ns == diagnosis.bounds.step_ns == 1_000_000
+    assert tail.charged_ns
+    assert tail.recoverable_ns == 0
