@@ -119,7 +119,8 @@ MEASURED = (
         "instant waited for, over all ranks), and slow links, low bandwidth and tensor parallel across hosts what the "
         "run gains when it is replayed with shorter calls. "
         "These two are bounds and may be more than the charge, since such a cause also delays what "
-        "is charged to others; whatever would take its place makes them less. All promises together are no more than "
+        "is charged to others; whatever would take its place makes them less. What is about transfers alone, such as "
+        "the last bucket, promises no more than transfers take of that path. All promises together are no more than "
         "is lost. Charge and promise are of the rank that loses the most time in each step, where the lateness of "
         "others shows in full, averaged over steps.",
     ),
