@@ -78,8 +78,8 @@ def _measured(ground: Ground) -> Iterator[_Measured]:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Slow:
-    """Transfers that are slow for their sizes: the ``large`` ones among them, what these need against what they take,
-    the ``share`` of each that is too much, and the ``rows`` of exposed time that are theirs."""
+    """Transfers that may be slow for their sizes: the ``large`` ones among them, what these need against what they
+    take, the ``share`` of each that is too much, and the ``rows`` of exposed time that are theirs."""
 
     one: _Measured
     large: Mask
@@ -99,11 +99,28 @@ def low_bandwidth(ground: Ground) -> Iterator[Case]:
     What it needs is ``S f`` at the peak and an allowance for latency, which small messages are not blamed for. Groups
     with a rank in common, or between hosts with a host in common, use the same links and are one case.
     """
-    measured = _measured(ground) if not ground.analysis.group_assumed else ()
-    slow = [entry for one in measured if (entry := _slow(ground, one)) is not None]
+    measured = [] if ground.analysis.group_assumed else list(_measured(ground))
+    large = [entry for one in measured if (entry := _held_against(ground, one)) is not None]
+    slow = [entry for entry in large if entry.efficiency < entry.one.limit]
     for found in joined(slow, lambda entry: _ports(ground, entry.one.group)):
         if any(part.rows.any() for part in found):
-            yield _low_bandwidth(ground, found)
+            others = [entry for entry in large if entry not in slow and _same_links(ground, entry, found)]
+            yield _low_bandwidth(ground, found, [*found, *others])
+
+
+def _same_links(ground: Ground, other: _Slow, found: Sequence[_Slow]) -> bool:
+    """Whether transfers use all the links of some that are slow beyond doubt: then they are slow as well, however much
+    of what they take may be latency."""
+    crosses, ranks = crossing(ground.analysis), set(ground.analysis.groups[other.one.group].ranks or ())
+    return any(
+        other.one.group == slow.one.group
+        or (
+            (other.one.group in crosses) == (slow.one.group in crosses)
+            and bool(ground.analysis.groups[slow.one.group].ranks)
+            and ranks.issuperset(ground.analysis.groups[slow.one.group].ranks or ())
+        )
+        for slow in found
+    )
 
 
 def joined(found: Sequence[Found], parts: Callable[[Found], Collection[Any]]) -> list[list[Found]]:
@@ -128,8 +145,8 @@ def _ports(ground: Ground, group: int) -> set[str | int]:
     return set(ranks) or {f"group {group}"}
 
 
-def _slow(ground: Ground, one: _Measured) -> _Slow | None:
-    """``None`` for transfers that are not."""
+def _held_against(ground: Ground, one: _Measured) -> _Slow | None:
+    """Large transfers against what their machine needs; ``None`` where there are none."""
     large, ceiling = one.sizes >= ground.limits.tiny_message, one.entry.ceiling
     if not large.any() or ceiling is None:
         return None
@@ -142,19 +159,17 @@ def _slow(ground: Ground, one: _Measured) -> _Slow | None:
     efficiency = _efficiency(ground, one, large, between)
     rows = (ground.exposed.group == one.group) & ground.operation_is(*one.operations)
     rows &= ground.exposed.size >= ground.limits.tiny_message
-    if efficiency >= one.limit:
-        return None
     return _Slow(one, large, efficiency, np.maximum(1 - needed / taken, 0.0), rows)
 
 
-def _low_bandwidth(ground: Ground, found: Sequence[_Slow]) -> Case:
-    """What is slow over the same links."""
+def _low_bandwidth(ground: Ground, found: Sequence[_Slow], longer: Sequence[_Slow]) -> Case:
+    """What is slow over the same links: ``found`` shows it, ``longer`` are all transfers that last longer for it."""
     ones = [slow.one for slow in found]
     group = next((slow.one.group for slow in found if slow.rows.any()), ones[0].group)
     ceiling = ones[0].entry.ceiling
     assert ceiling is not None
-    parts = [_excess(ground, slow.one, slow.large, slow.share, alike) for slow, alike in _with_alike(ground, found)]
-    rows = np.logical_or.reduce([slow.rows for slow in found])
+    parts = [_excess(ground, slow.one, slow.large, slow.share, alike) for slow, alike in _with_alike(ground, longer)]
+    rows = np.logical_or.reduce([slow.rows for slow in longer])
     worst = min(found, key=lambda slow: slow.efficiency / slow.one.limit)
     between = group in crossing(ground.analysis)
     clean = sum(one.entry.clean for one in ones if one.entry.undisturbed)
@@ -178,7 +193,8 @@ def _low_bandwidth(ground: Ground, found: Sequence[_Slow]) -> Case:
         ),
         ranks=ranks_of(ground, rows), steps=steps_of(ground, rows), group_id=group, calls=ground.calls_in(rows),
         confidence="estimate" if any(one.entry.contended or not one.entry.undisturbed for one in ones) else "bound",
-        threshold=Threshold(worst.one.limit, "share of the transfer", ceiling.source), shorter=_too_long(ground, found),
+        threshold=Threshold(worst.one.limit, "share of the transfer", ceiling.source),
+        shorter=_too_long(ground, longer),
     )  # fmt: skip
 
 

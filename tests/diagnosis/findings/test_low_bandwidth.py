@@ -145,18 +145,18 @@ def test_an_exchange_over_the_same_links_is_slow_like_the_reductions(judge: Judg
     assert back == pytest.approx(share * (405_000 + 1_000_000), abs=99)
 
 
-def reduced_and_gathered(rank: int) -> Trace:
-    """In each of four steps an all-reduce of 4 MB, and a gather of 8 MB, 405 us each, both exposed."""
+def reduced_and_gathered(rank: int, reduced: int = 405, gathered: int = 405) -> Trace:
+    """In each of four steps an all-reduce of 4 MB, and a gather of 8 MB, of so many us, both exposed."""
     trace = Trace(rank=rank)
     for step in range(4):
         at = 20_000 * step
         trace.step(step, at, at + 20_000)
         trace.gemm(at, at + 2_000)
-        trace.all_reduce(at + 2_000, at + 2_405, metadata={"elements": 1_000_000, "seq": 2 * step})
-        trace.gemm(at + 2_405, at + 4_405)
+        trace.all_reduce(at + 2_000, at + 2_000 + reduced, metadata={"elements": 1_000_000, "seq": 2 * step})
+        trace.gemm(at + 2_000 + reduced, at + 4_405)
         gather = {"elements": 1_000_000, "seq": 2 * step + 1}
-        trace.collective("_allgather_base", at + 4_405, at + 4_810, metadata=gather)
-        trace.gemm(at + 4_810, at + 20_000)
+        trace.collective("_allgather_base", at + 4_405, at + 4_405 + gathered, metadata=gather)
+        trace.gemm(at + 4_405 + gathered, at + 20_000)
     return trace
 
 
@@ -167,6 +167,18 @@ def test_operations_over_the_same_links_are_one_finding(judge: Judge) -> None:
     (finding,) = [row for row in judged.report["findings"] if row["id"] == "low-bandwidth"]
     assert finding["recoverable_ns"] == pytest.approx(2 * 358_000, abs=99)
     assert "all-gather reaches 9.88 GB/s, all-reduce 9.88 GB/s" in finding["title"]
+
+
+@pytest.mark.parametrize(("reduced", "back"), [(405, 358_000 + 43_000), (60, None)])
+def test_what_goes_over_slow_links_is_slow_however_much_of_it_may_be_latency(
+    reduced: int, back: int | None, judge: Judge
+) -> None:
+    judged = judge(*(reduced_and_gathered(rank, reduced, 90) for rank in (0, 1)), options=("--hardware", "100"))
+
+    # Of the 90 us of the gather 40 are needed and up to 15 left to latency, more than half: it accuses nobody by
+    # itself. But the reductions show that the link is slow, and then all but 47 of it comes back, too.
+    found = judged.by_id.get("low-bandwidth")
+    assert (found and found["recoverable_ns"]) == (back and pytest.approx(back, abs=99))
 
 
 def test_latency_that_sizes_show_is_no_fault_of_the_link(judge: Judge) -> None:
