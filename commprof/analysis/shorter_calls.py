@@ -222,7 +222,7 @@ def _device(rank: RankAnalysis, first: int, first_call: int, begin: int, marks: 
 
 def _ready(rank: RankAnalysis) -> Int64Array:
     """Until when the rank itself held up each call: its start; of one that stood in a queue its launch, no sooner than
-    the start of the call before it where nothing tells when its device was ready."""
+    the start of the call before it where nothing tells when its device was ready before."""
     calls = rank.calls
     out = calls.start.copy()
     order = np.lexsort((calls.start, calls.stream))
@@ -230,13 +230,27 @@ def _ready(rank: RankAnalysis) -> Int64Array:
     after, before = order[1:][same], order[:-1][same]
     queued = (calls.start[after] - calls.end[before] < _QUEUED_NS) & (calls.issued[after] != NOT_LAUNCHED)
     after, before = after[queued], before[queued]
-    out[after] = np.minimum(np.maximum(calls.issued[after], calls.start[before]), calls.start[after])
+    known = np.minimum(calls.start[before], _computed(rank)[after])
+    out[after] = np.minimum(np.maximum(calls.issued[after], known), calls.start[after])
     told = [(bucket.call, bucket.ready) for bucket in rank.buckets if bucket.ready is not None]
     rows, ready = np.array(told, np.int64).reshape(-1, 2).T
     launched = calls.issued[rows] != NOT_LAUNCHED
     rows, ready = rows[launched], ready[launched]
     out[rows] = np.minimum(np.maximum(calls.issued[rows], ready), calls.start[rows])
     return out
+
+
+def _computed(rank: RankAnalysis) -> Int64Array:
+    """The end of the first call at which all compute that had been launched before each call was over."""
+    ends = rank.calls.end
+    progress = None if rank.trail is None else rank.trail.progress
+    never = np.iinfo(np.int64).max
+    if progress is None or not len(ends):
+        return np.full(len(ends), never)
+    order = np.argsort(ends, kind="stable")
+    reached = np.maximum.accumulate(progress.at_end[order])
+    place = np.searchsorted(reached, progress.before, side="left")
+    return np.append(ends[order], never)[place]
 
 
 def _needs(rank: RankAnalysis) -> list[tuple[int, int]]:

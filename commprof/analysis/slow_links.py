@@ -16,7 +16,7 @@ from commprof.analysis.beside import beside
 from commprof.analysis.matching import COLLECTIVE, Matching
 from commprof.analysis.model import Analysis
 from commprof.analysis.places import FLAGS
-from commprof.analysis.segments import smallest
+from commprof.analysis.segments import largest, smallest
 from commprof.analysis.waiting import MatchTimes
 from commprof.intervals import Int64Array, expand_ranges
 from commprof.trace.operations import OPERATIONS
@@ -33,6 +33,8 @@ _FEWEST_CALLS = 4
 _MOST_OUTLIERS = 0.5
 _ALONE = 4.0
 """One slow call says something only if it is as slow as this."""
+_UNEQUAL = -1
+"""Stands for the size of an all-to-all with unequal splits, which every rank has another of."""
 _ODD = (FLAGS.index("profiler-start"), FLAGS.index("first-use"))
 
 
@@ -83,7 +85,8 @@ class Intermittent:
 class _Kinds:
     """Matches with a known transfer, by kind (operation and size): columns of one entry per match.
 
-    ``pair`` numbers sender and receiver of a message, -1 for a collective.
+    ``pair`` numbers sender and receiver of a message, -1 for a collective. ``moved`` are the bytes that it takes its
+    time for, alike in each kind; but all-to-alls with unequal splits are one kind, of the size :data:`_UNEQUAL`.
     """
 
     match: Int64Array
@@ -92,6 +95,7 @@ class _Kinds:
     size: Int64Array
     transfer: Int64Array
     pair: Int64Array
+    moved: Int64Array
 
     def each(self) -> Iterator[tuple[tuple[int, int, int, int], Int64Array]]:
         """Every kind as group, operation, size and pair, with its entries."""
@@ -108,22 +112,38 @@ def ranks_on(links: Iterable[SlowLink | Intermittent]) -> set[int]:
     return {rank for link in links for rank in link.ranks}
 
 
-def _kinds(analysis: Analysis, found: Matching, times: MatchTimes) -> _Kinds:
+def _kinds(analysis: Analysis, found: Matching, times: MatchTimes, *, unequal: bool = False) -> _Kinds:
+    """``unequal``: with all-to-alls of unequal splits."""
     rows = found.rows[found.first[:-1]]
     flags = np.concatenate([rank.places.flag for rank in analysis.ranks])
     # A message without a common clock lasted, on the side that came later, for as long as it transferred.
     shortest = smallest(found.calls.duration[found.rows], found.first)
     alone = (times.transfer <= 0) & (found.source >= 0) & (found.absent == 0)
-    transfer = np.where(alone, shortest, times.transfer)
-    known = (transfer > 0) & ~times.bound & ~times.uneven & (found.calls.size[rows] > 0)
+    transfer, size = np.where(alone, shortest, times.transfer), found.calls.size[rows]
+    moved, told = size, np.zeros(len(found), np.bool_)
+    if unequal:
+        # Who comes last has not waited, and is busy until the last has sent what it has to.
+        busiest = _busiest(analysis, found)
+        told = times.uneven & (found.absent == 0) & (busiest > 0)
+        transfer, size = np.where(told, shortest, transfer), np.where(told, _UNEQUAL, size)
+        moved = np.where(told, busiest, moved)
+    known = (transfer > 0) & ~times.bound & (told | (~times.uneven & (size > 0)))
     known &= ~np.isin(flags[rows], _ODD)
     match = np.flatnonzero(known)
     world = max(rank.rank for rank in analysis.ranks) + 1
     pair = np.where(found.source == COLLECTIVE, -1, found.source * world + found.sink)[match]
     return _Kinds(
-        match, found.group[match], found.operation[match].astype(np.int64), found.calls.size[rows[match]],
-        transfer[match], pair,
+        match, found.group[match], found.operation[match].astype(np.int64), size[match], transfer[match], pair,
+        moved[match],
     )  # fmt: skip
+
+
+def _busiest(analysis: Analysis, found: Matching) -> Int64Array:
+    """The most bytes that any member sends or receives in each match; 0 where one does not say."""
+    most = np.concatenate([np.maximum(rank.calls.sent_bytes, rank.calls.received_bytes) for rank in analysis.ranks])
+    least = np.concatenate([np.minimum(rank.calls.sent_bytes, rank.calls.received_bytes) for rank in analysis.ranks])
+    told = smallest(least[found.rows], found.first) >= 0
+    return np.where(told, largest(most[found.rows], found.first), 0)
 
 
 def slow_links(analysis: Analysis) -> list[SlowLink]:
@@ -220,7 +240,7 @@ def intermittent(analysis: Analysis) -> list[Intermittent]:
     found, times = analysis.matching, analysis.times
     if found is None or times is None or not len(found) or analysis.group_assumed:
         return []
-    kinds = _kinds(analysis, found, times)
+    kinds = _kinds(analysis, found, times, unequal=True)
     sharers = beside(found, times.transfer)[kinds.match]
     slow: dict[tuple[int, int], tuple[list[int], list[float], list[int], int]] = {}
     longer = np.zeros(len(kinds.match), np.int64)
@@ -232,15 +252,18 @@ def intermittent(analysis: Analysis) -> list[Intermittent]:
         if len(mine) < _FEWEST_CALLS or through_memory(analysis, group):
             continue
         transfer = kinds.transfer[mine]
-        usual = float(np.median(np.sort(transfer)[: (len(transfer) + 1) // 2]))
+        # Of several sizes none is taken for faster than the middle one: what it lasts may be latency.
+        moved = kinds.moved[mine] / np.median(kinds.moved[mine])
+        each = transfer / np.maximum(moved, 1.0)
+        usual = np.median(np.sort(each)[: (len(each) + 1) // 2]) * np.maximum(moved, 1.0)
         # As many others as share its links may make it so many times as long: that is no fault of the network.
         over = (transfer >= (outlier + sharers[mine]) * usual) & (transfer - usual >= least)
         longer[mine] = np.maximum(transfer - usual, 0).astype(np.int64)
         entry = slow.setdefault((group, operation), ([], [], [], 0))
         if over.sum() <= most * len(mine):
             entry[0].extend(kinds.match[mine[over]].tolist())
-            entry[1].extend((transfer[over] / usual).tolist())
-            entry[2].extend((transfer[over] - usual).astype(np.int64).tolist())
+            entry[1].extend((transfer[over] / usual[over]).tolist())
+            entry[2].extend((transfer[over] - usual[over]).astype(np.int64).tolist())
         slow[group, operation] = (*entry[:3], entry[3] + len(mine))
     out = [
         Intermittent(

@@ -12,6 +12,7 @@ from commprof.analysis.model import Analysis
 from commprof.analysis.shorter_calls import replay_calls
 from commprof.analysis.slow_links import intermittent, slow_links
 from tests.builders.kineto import Trace
+from tests.cases.test_uneven_exchanges import exchange
 
 STEPS, STEP = 5, 8_000
 
@@ -56,6 +57,63 @@ def test_what_is_promised_is_what_the_cpu_lets_come_back(tmp_path: Path) -> None
 
     # 100 MB at 100 GB/s need 1 ms, and 7 us are left to latency: of 7 ms 5.99 are too long, but the CPU is busy for 5.
     assert found["low-bandwidth"].recoverable_ns == pytest.approx(3_000_000, abs=20_000)
+
+
+def queued_calls(rank: int) -> Trace:
+    """Steps of 8 ms: 1 ms of compute, then four all-gathers one behind the other, launched at once: three of 2 ms, the
+    last of 990 us. The CPU works for 4 ms, launches another kernel, of 90 us, and waits for the device."""
+    trace = Trace(rank=rank)
+    for step in range(STEPS):
+        at = STEP * step
+        trace.step(step, at, at + STEP)
+        trace.gemm(at + 10, at + 1_000, launch=at)
+        for number in range(4):
+            begin = at + 1_000 + 2_000 * number
+            trace.collective(
+                "_allgather_base", begin, begin + (2_000 if number < 3 else 990), launch=at + 10 * (number + 1),
+                metadata={"ranks": [0, 1], "elements": 25_000_000, "seq": 4 * step + number},
+            )  # fmt: skip
+        trace.gemm(at + 4_010, at + 4_100, launch=at + 4_000)
+        trace.runtime("cudaStreamSynchronize", at + 4_020, at + STEP)
+    return trace
+
+
+def test_a_call_does_not_wait_for_compute_that_was_launched_after_it(tmp_path: Path) -> None:
+    analysis = analysis_of(tmp_path, [queued_calls(rank) for rank in (0, 1)])
+
+    replay = replay_calls(analysis)
+
+    # The first three of 100 us: the last ends 2.29 ms after the begin of the step, and the kernel that the CPU launches
+    # at 4 ms after 4.1. It lies in the queue of the calls, but none of them needs it. No more than the 4 ms come back
+    # for which the CPU does not work.
+    assert replay is not None
+    assert 3_900_000 <= replay.gain(np.tile([1_900_000] * 3 + [0], STEPS)) <= 4_000_000
+
+
+def exchanges(rank: int) -> Trace:
+    """Eight all-to-alls with unequal splits, 3 MB from each rank in 300 us or 6 MB in 600; two of 3 MB take 1.5 ms."""
+    trace = Trace(rank=rank)
+    for step in range(4):
+        at = 5_000 * step
+        trace.step(step, at, at + 5_000)
+        for number in range(2):
+            begin, size = at + 2_000 * number, 2 if (step, number) in ((1, 0), (2, 0)) else 1
+            trace.gemm(begin, begin + 400)
+            length = 1_500 if (step, number) in ((1, 1), (3, 1)) else 300 * size
+            matrix = [[1_000_000 * size, 2_000_000 * size], [2_000_000 * size, 1_000_000 * size]]
+            exchange(trace, rank, matrix, begin + 400, begin + 400 + length)
+        trace.gemm(at + 4_000, at + 5_000)
+    return trace
+
+
+def test_exchanges_of_unequal_splits_are_slow_for_the_bytes_of_the_busiest(tmp_path: Path) -> None:
+    analysis = analysis_of(tmp_path, [exchanges(rank) for rank in (0, 1)])
+
+    (row,) = intermittent(analysis)
+
+    # Twice as many bytes may take twice as long; two take five times as long as others of as many.
+    assert row.excess.tolist() == [1_200_000] * 2
+    assert row.factors.tolist() == [5.0, 5.0]
 
 
 def in_groups(rank: int, slow: dict[int, tuple[int, int]]) -> Trace:
