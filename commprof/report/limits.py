@@ -129,7 +129,10 @@ def _worst(report: dict[str, Any], limit: Limit) -> float | None:
     parts = key_parts(limit.key)
     if parts[0] not in report:
         raise UsageError(f"limit on {limit.key}: the report has no {parts[0]!r}")
-    found = list(_numbers(report, parts))
+    try:
+        found = list(_numbers(report, parts))
+    except UsageError as error:
+        raise UsageError(f"limit on {limit.key}: {error.message}", hint=error.hint) from error
     if not found and parts[0] == "findings":
         # A finding that is not there costs nothing, unless nobody could have seen it.
         unseen = parts[1] in NEEDS_PEERS and not report["waits"]

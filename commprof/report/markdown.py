@@ -82,7 +82,7 @@ def _causes(report: dict[str, Any]) -> list[str]:
         return []
     body = [[_text(row["name"]), row["exposed"], row["share"], _text(row["meaning"] or "")] for row in rows]
     return [
-        f"## Why communication is exposed, mean over ranks, {summary.per_what(report)}",
+        f"## {summary.causes_title(report, 'Why communication is exposed')}",
         _table(["cause", "exposed", "share", "meaning"], body),
     ]
 

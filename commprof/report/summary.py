@@ -13,7 +13,7 @@ from commprof.report.charts.idle import idle
 from commprof.report.charts.pipeline import pipeline
 from commprof.report.charts.stragglers import harmless, stragglers
 from commprof.report.charts.strategy import strategy
-from commprof.report.charts.wording import clean, losing, share_of, share_shown, time_base
+from commprof.report.charts.wording import clean, losing, several_ranks, share_of, share_shown, time_base
 from commprof.units import format_ns
 
 Json = dict[str, Any]
@@ -127,7 +127,13 @@ def findings_title(report: Json) -> str:
     """Heading of the findings: their shares are of the step of the rank that loses the most."""
     text = f"What costs time {per_what(report)}, and what to change"
     who = losing(report)
-    return text if who is None else f"{text} ({': '.join(who)})"
+    # The length is told as that of the step: right after "loses the most" it would read as what the rank loses.
+    return text if who is None else f"{text} ({who[0]}; its {of_what(report).removesuffix(' time')}: {who[1]})"
+
+
+def causes_title(report: Json, what: str) -> str:
+    """Heading of a table of causes: what its times are means over; one rank has no mean over ranks."""
+    return f"{what}: mean over ranks, {per_what(report)}" if several_ranks(report) else f"{what}, {per_what(report)}"
 
 
 def causes(report: Json, most: int = MOST_CAUSES) -> list[Json]:

@@ -146,7 +146,7 @@ def _print_causes(report: dict[str, Any], console: Console) -> None:
     """Cause, time and what the cause means."""
     for what, rows in (("Why communication is exposed", summary.causes(report)), summary.idle_causes(report)):
         if rows:
-            _print_title(f"{what}: mean over ranks, {summary.per_what(report)}", console)
+            _print_title(summary.causes_title(report, what), console)
             _print_cause_rows(rows, console)
 
 

@@ -54,7 +54,10 @@ def find_candidates(
         reason = "no file in it" if only is None else f"no file matches {only!r}"
         if lost:
             reason = f"{lost[0]} is a link that leads nowhere"
-        raise InputRefused(f"{', '.join(paths)}: {reason}", hint="give the folder of a capture or a trace file")
+        hint = "give the folder of a capture or a trace file"
+        if found and not lost:
+            hint = f"--only is a glob on names or paths, such as {os.path.basename(found[0].path)!r}"
+        raise InputRefused(f"{', '.join(paths)}: {reason}", hint=hint)
     return sorted(chosen, key=lambda candidate: candidate.path)
 
 

@@ -197,5 +197,5 @@ def test_a_key_that_no_report_has_is_refused_and_a_row_that_this_one_lacks_canno
     other, _, _ = check(t0(), "--limit", "collectives[0].exposed_by_step.ProfilerStep#99<=5")
 
     assert code == 2
-    assert "the report has no 'nope' there" in errors
+    assert "limit on overall.nope: the report has no 'nope' there" in errors
     assert other == 3

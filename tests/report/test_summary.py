@@ -6,7 +6,7 @@ from typing import Any
 
 from commprof.report.charts.accounting import left_out
 from commprof.report.charts.findings import step_ranges
-from commprof.report.summary import findings_title
+from commprof.report.summary import causes_title, findings_title
 
 
 def report(ranks: int, findings: list[tuple[str, int]], unexplained: int) -> dict[str, Any]:
@@ -27,11 +27,16 @@ def test_findings_of_several_ranks_say_whose_step_they_are_shares_of() -> None:
 
     title = findings_title(found)
 
-    assert title == "What costs time per step, and what to change (rank 1, which loses the most: 18.0 ms)"
+    assert title == "What costs time per step, and what to change (rank 1, which loses the most; its step: 18.0 ms)"
     assert "rank" not in findings_title(report(1, [("high", 9)], 0))
     # No row of the table of ranks has this mean: it is of another rank in every step.
     found["accounting"]["ranks"] = [0, 1]
-    assert findings_title(found).endswith(" (the rank that loses the most in each step: 18.0 ms)")
+    assert findings_title(found).endswith(" (the rank that loses the most in each step; its step: 18.0 ms)")
+
+
+def test_one_rank_has_no_mean_over_ranks() -> None:
+    assert causes_title(report(2, [("high", 9)], 0), "Why") == "Why: mean over ranks, per step"
+    assert causes_title(report(1, [("high", 9)], 0), "Why") == "Why, per step"
 
 
 def test_what_is_not_shown_is_counted() -> None:

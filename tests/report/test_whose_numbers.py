@@ -63,9 +63,9 @@ def test_a_share_of_a_finding_says_on_which_rank(view: Json) -> None:
     assert bar["segments"][1]["text"] == "3.90 ms, 17.7 % of step time on rank 0: finding 1"
     page = " ".join(Page(render_html(view)).text.split())
     assert "17.7 % of step time on rank 0" in page
-    assert "times and shares are of rank 0, which loses the most (22.0 ms)" in page
+    assert "times and shares are of rank 0, which loses the most (its step: 22.0 ms)" in page
     for text in (printed(view), render_markdown(view)):
-        assert "what to change (rank 0, which loses the most: 22.0 ms)" in text
+        assert "what to change (rank 0, which loses the most; its step: 22.0 ms)" in text
         assert "17.7 % of its step" in text
 
 

@@ -152,3 +152,10 @@ def test_a_url_whose_package_is_missing_says_what_to_install(
 
     assert str(refused.value).startswith("http://localhost/rank0.json: ")
     assert str(refused.value).endswith(said)
+
+
+def test_a_pattern_that_matches_nothing_is_answered_with_a_name_that_would(tmp_path: Path) -> None:
+    (tmp_path / "rank0.json").write_text("{}")
+
+    with pytest.raises(InputRefused, match=r"no file matches 'zzz' \(--only is a glob .*'rank0.json'\)"):
+        find_candidates([str(tmp_path)], only="zzz")

@@ -16,6 +16,8 @@ _UNEXPLAINED = {
 _LEFT = {"exposed": "of exposed communication", "idle": "of idle time"}
 _BRIEF = 140
 _WORTH_A_WORD = 2000
+# A bound that leaves less than one part in this many of exposed communication does not look wrong beside the bar.
+_CONTRADICTS = 100
 """A smaller part of the step than one of so many is 0.0 % in print: what rounding left, and no time to look for."""
 MOST_TOP = 3
 
@@ -157,6 +159,7 @@ def bounds(report: Json, base: str) -> Json | None:
         return None
     own = base_of_findings(report, base)
     return {
+        "not_back": _not_back(report, step),
         "rows": [
             {
                 "name": row["name"],
@@ -169,3 +172,19 @@ def bounds(report: Json, base: str) -> Json | None:
             for row in rows
         ],
     }
+
+
+def _not_back(report: Json, step: int) -> str | None:
+    """Why the bound of hidden communication is above the bar's step less its exposed communication, where it is by
+    enough to look like a contradiction; the two reasons are those of the bound itself."""
+    hidden, bar = report["bounds"].get("all_hidden_ns"), report.get("accounting")
+    if hidden is None or not bar:
+        return None
+    exposed = sum(part["exposed_ns"] for part in bar["parts"]) // max(bar["steps"], 1)
+    kept = exposed - (step - hidden)
+    if kept * _CONTRADICTS < step:
+        return None
+    return (
+        f"{format_ns(kept)} of exposed communication would not come back if it were hidden: the host had launched "
+        "nothing else meanwhile, or it lies off the critical path, as waiting for late ranks does."
+    )
