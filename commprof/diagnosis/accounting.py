@@ -20,6 +20,9 @@ from commprof.diagnosis.model import SEVERITIES, Accounting, Evidence, Finding, 
 from commprof.diagnosis.on_path import PathLedger
 from commprof.intervals import Int64Array
 
+ELSEWHERE = "all charged to other findings; without them it would cost"
+"""Of a finding that nothing is charged to: what it rests on is proven, but others were charged with all of its time."""
+
 
 @dataclass(frozen=True, slots=True)
 class Charge:
@@ -76,7 +79,7 @@ def judge(ground: Ground, cases: Iterable[Case], ledger: Ledger) -> list[tuple[F
     charged = []
     for case in cases:
         taken = ledger.charge(case)
-        if not _timed(case) or any(bool(ns.any()) for ns in taken.values()):
+        if not _timed(case) or any(bool(ns.any()) for ns in taken.values()) or _worth_alone(ground, case):
             charged.append((case, taken))
     return [
         (_finding(ground, case, taken, back), Charge({part: int(ns.sum()) for part, ns in taken.items()}))
@@ -86,6 +89,14 @@ def judge(ground: Ground, cases: Iterable[Case], ledger: Ledger) -> list[tuple[F
 
 def _timed(case: Case) -> bool:
     return any(getattr(case.claim, part) is not None for part in (*PARTS, "idle", "copy"))
+
+
+def _worth_alone(ground: Ground, case: Case) -> bool:
+    """Whether a cause would be worth a finding if those before it had not been charged with all of its time: without
+    them it costs that time again, so that a reader has to know of it as well."""
+    if case.alone is None or int(case.alone.sum()) < ground.limits.finding * ground.duration:
+        return False
+    return len(ground.steps) < ground.limits.enough_steps or _above_noise(ground, case.alone)
 
 
 def _promises(ground: Ground, charged: list[tuple[Case, dict[str, Int64Array]]]) -> list[int | None]:
@@ -163,6 +174,7 @@ def _finding(ground: Ground, case: Case, taken: dict[str, Int64Array], back: int
     alone = 0 if case.alone is None else int(case.alone.sum())
     worth = share if share is None or back is None else max(share, back * count / duration, alone / duration)
     severity, limit = _severity(ground, case, lost, worth)
+    elsewhere = () if charged.any() or not alone else (Evidence(ELSEWHERE, alone // count, "ns"),)
     return Finding(
         id=case.id,
         severity=severity,
@@ -170,7 +182,7 @@ def _finding(ground: Ground, case: Case, taken: dict[str, Int64Array], back: int
         charged_ns=_mean(charged) if timed else None,
         recoverable_ns=back,
         share_of_step=share,
-        evidence=tuple(_worded(ground, entry) for entry in case.evidence + _by_part(ground, taken)),
+        evidence=tuple(_worded(ground, entry) for entry in case.evidence + _by_part(ground, taken) + elsewhere),
         advice=case.advice,
         threshold=case.threshold or Threshold(limit, f"share of {ground.word}", ground.limits.source),
         confidence="estimate" if count < ground.limits.enough_steps and timed else case.confidence,

@@ -231,6 +231,29 @@ def test_a_finding_of_which_another_took_nearly_all_is_as_severe_as_it_would_be_
     assert finding.recoverable_ns == pytest.approx(charge.ns / len(ground.steps), abs=1)
 
 
+@pytest.mark.parametrize(("alone", "told"), [(10, False), (60, True)])
+def test_a_cause_of_which_others_took_all_is_told_if_it_is_worth_a_finding(
+    alone: int, told: bool, tmp_path: Path
+) -> None:
+    # Given a cause that costs 1 or 6 % of every step, and one before it that is charged with all that is lost.
+    ground = ground_of(simulated(0, tmp_path)[0])
+    cost = np.full(len(ground.steps), alone * ground.duration // (1_000 * len(ground.steps)))
+    everything = Claim(idle=ground.idle.ns, copy=ground.copies, **vars_of(ground))
+    both = [
+        Case("ddp-no-overlap", "", everything, (), host_back=True),
+        Case("buckets-too-small", "", everything, (), alone=cost),
+    ]
+
+    found = judge(ground, both, Ledger(ground))
+
+    # Then it stands there with what it would cost without the other, is charged with nothing and promises nothing.
+    assert [finding.id for finding, _ in found] == ["ddp-no-overlap", "buckets-too-small"][: 1 + told]
+    if told:
+        finding, charge = found[1]
+        assert (charge.ns, finding.charged_ns, finding.recoverable_ns, finding.severity) == (0, 0, 0, "medium")
+        assert [entry.value for entry in finding.evidence] == [int(cost[0])]
+
+
 @pytest.mark.parametrize("seed", [1, 2, 5])
 def test_late_cpus_are_held_against_their_noise_over_all_ranks(seed: int, tmp_path: Path) -> None:
     analysis, truth = simulated(seed, tmp_path)

@@ -2,8 +2,9 @@
 
 A gather that is launched only when its layer waits for it may first queue behind the reduction of the layer before.
 Then nothing computes beside that either: compute waits for both, one after the other. Prefetched, a gather runs beside
-the compute before the stretch in which it is exposed, and a reduction beside the compute after it. Neither is hidden
-for longer than there is compute beside which their stream is free.
+what comes before the stretch in which it is exposed, and a reduction beside what comes after it: compute, and what else
+is exposed there on streams of its own, such as all-reduces of tensor parallelism. Neither is hidden for longer than its
+own stream is free there. That others may share the links with them is left out: what comes back is a bound.
 """
 
 from __future__ import annotations
@@ -50,11 +51,11 @@ def _of_step(
     ns = np.where(chosen, exposed.rest[mine] + exposed.wait[mine], 0)
     gathered = np.add.reduceat(np.where(gathers, ns, 0), first)[held]
     reduced = np.add.reduceat(np.where(gathers, 0, ns), first)[held]
-    # Compute before the first of these stretches, between two of them, and after the last up to the next exposed one.
+    # Time before the first of these stretches, between two of them, and after the last up to the next exposed one.
     window = ground.steps[index].unit.splits
     after = np.append(starts, window[-1].end)[held[-1] + 1]
     streams = np.isin(calls.stream, np.unique(calls.stream[call[chosen]]))
-    taken = union(np.append(begin, calls.start[streams]), np.append(end, calls.end[streams]))
+    taken = union(calls.start[streams], calls.end[streams])
     since, until = np.append(window[0].start, ends[held]), np.append(starts[held], after)
     room = until - since - taken.within(since, np.maximum(until, since))
     wanted = np.append(gathered, 0) + np.append(0, reduced)

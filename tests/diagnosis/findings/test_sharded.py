@@ -58,6 +58,26 @@ def test_what_a_gather_without_prefetch_queues_behind_is_exposed_for_it(compute:
     assert (finding["charged_ns"], finding["recoverable_ns"]) == (500_000, back)
 
 
+def test_a_gather_can_be_prefetched_beside_communication_on_other_streams(judge: Judge) -> None:
+    # Given a layer of 60 us, an exposed all-reduce of tensor parallelism of 180, 20 us more of the layer, and then a
+    # gather of 200 us.
+    trace = Trace()
+    trace.step(1, -50, 4000)
+    trace.gemm(0, 60, launch=-20)
+    group = {"description": "tp", "ranks": [0, 1], "group": "9"}
+    trace.all_reduce(60, 240, stream=31, launch=-15, metadata=group)
+    trace.gemm(240, 260, launch=-10)
+    trace.all_gather(260, 460, stream=21, launch=50)
+    trace.gemm(460, 2000, launch=52)
+    sharded(trace)
+
+    judged = judge(trace)
+
+    # Then all of it could run beside the three: its own stream is free for 260 us before.
+    finding = judged.by_id["fsdp-no-prefetch"]
+    assert (finding["charged_ns"], finding["recoverable_ns"]) == (200_000, 200_000)
+
+
 def test_c148_a_gather_that_the_cpu_launched_late(judge: Judge) -> None:
     judged = judge(layer_then_gather(1005, 1010, 1210))
 
