@@ -13,13 +13,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from commprof.analysis.beside import beside
+from commprof.analysis.hardware import ceiling
+from commprof.analysis.hosts import ranks_per_host
 from commprof.analysis.matching import COLLECTIVE, Matching
 from commprof.analysis.model import Analysis
 from commprof.analysis.places import FLAGS
 from commprof.analysis.segments import largest, smallest
 from commprof.analysis.waiting import MatchTimes
 from commprof.intervals import Int64Array, expand_ranges
-from commprof.trace.operations import OPERATIONS
+from commprof.trace.operations import OPERATIONS, bus_factor
 
 SLOWER = 1.5
 """A group is slow if its transfers last so many times as long as those of its siblings: more than the spread of healthy
@@ -244,7 +246,7 @@ def intermittent(analysis: Analysis) -> list[Intermittent]:
     sharers = beside(found, times.transfer)[kinds.match]
     slow: dict[tuple[int, int], tuple[list[int], list[float], list[int], int]] = {}
     longer = np.zeros(len(kinds.match), np.int64)
-    for (group, operation, _, _), mine in kinds.each():
+    for (group, operation, size, pair), mine in kinds.each():
         directed = bool(times.one_way[kinds.match[mine[0]]])
         least, outlier, most = (
             (_LEAST_MESSAGE_NS, _ALONE, _MOST_OUTLIERS / 2) if directed else (LEAST_NS, OUTLIER, _MOST_OUTLIERS)
@@ -256,6 +258,8 @@ def intermittent(analysis: Analysis) -> list[Intermittent]:
         moved = kinds.moved[mine] / np.median(kinds.moved[mine])
         each = transfer / np.maximum(moved, 1.0)
         usual = np.median(np.sort(each)[: (len(each) + 1) // 2]) * np.maximum(moved, 1.0)
+        # What a sender has left in buffers when its receiver comes is no transfer: nothing is faster than its link.
+        usual = np.maximum(usual, _needed(analysis, group, operation, pair, size))
         # As many others as share its links may make it so many times as long: that is no fault of the network.
         over = (transfer >= (outlier + sharers[mine]) * usual) & (transfer - usual >= least)
         longer[mine] = np.maximum(transfer - usual, 0).astype(np.int64)
@@ -278,6 +282,16 @@ def intermittent(analysis: Analysis) -> list[Intermittent]:
     return [
         _with_sharers(found, times.transfer, row, kinds.match[free >= LEAST_NS], free[free >= LEAST_NS]) for row in out
     ]
+
+
+def _needed(analysis: Analysis, group: int, operation: int, pair: int, size: int) -> float:
+    """What a call of so many bytes needs at least with the hardware, latency left out, ns; 0 where it is not known."""
+    world = max(rank.rank for rank in analysis.ranks) + 1
+    ranks = divmod(pair, world) if pair >= 0 else analysis.groups[group].ranks or ()
+    name = OPERATIONS[operation]
+    factor = bus_factor(name, len(ranks))
+    top = ceiling(analysis.hardware, name, len(ranks), ranks_per_host(ranks, analysis.hosts))
+    return max(size, 0) * factor / top.high if top is not None and factor else 0.0
 
 
 def _with_sharers(

@@ -75,16 +75,25 @@ class Ledger:
 
 
 def judge(ground: Ground, cases: Iterable[Case], ledger: Ledger) -> list[tuple[Finding, Charge]]:
-    """Findings with what they are charged over the reference steps, in the order of precedence."""
+    """Findings with what they are charged over the reference steps, in the order of precedence.
+
+    What makes calls last longer may give back time although others are charged with all of it, or the reference ranks
+    lose it by waiting.
+    """
     charged = []
     for case in cases:
         taken = ledger.charge(case)
-        if not _timed(case) or any(bool(ns.any()) for ns in taken.values()) or _worth_alone(ground, case):
+        if not _timed(case) or _any(taken) or case.shorter is not None or _worth_alone(ground, case):
             charged.append((case, taken))
     return [
         (_finding(ground, case, taken, back), Charge({part: int(ns.sum()) for part, ns in taken.items()}))
         for (case, taken), back in zip(charged, _promises(ground, charged), strict=True)
+        if not _timed(case) or _any(taken) or back or _worth_alone(ground, case)
     ]
+
+
+def _any(taken: dict[str, Int64Array]) -> bool:
+    return any(bool(ns.any()) for ns in taken.values())
 
 
 def _timed(case: Case) -> bool:
@@ -174,7 +183,8 @@ def _finding(ground: Ground, case: Case, taken: dict[str, Int64Array], back: int
     alone = 0 if case.alone is None else int(case.alone.sum())
     worth = share if share is None or back is None else max(share, back * count / duration, alone / duration)
     severity, limit = _severity(ground, case, lost, worth)
-    elsewhere = () if charged.any() or not alone else (Evidence(ELSEWHERE, alone // count, "ns"),)
+    costs = alone // count or back
+    elsewhere = () if charged.any() or not costs else (Evidence(ELSEWHERE, costs, "ns"),)
     return Finding(
         id=case.id,
         severity=severity,

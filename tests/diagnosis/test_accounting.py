@@ -22,6 +22,7 @@ from commprof.diagnosis.thresholds import DEFAULTS
 from commprof.report.glossary import MEASURED
 from commprof.synth import preset, write_run
 from commprof.synth.sampling import possible_faults, random_fault
+from tests.analysis.test_shorter_calls import STEPS, analysis_of, waiting_cpu
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"
 PROGRAMS = ("ddp", "zero2", "fsdp", "tp-dp", "ep", "pp")
@@ -280,3 +281,23 @@ def test_nothing_about_transfers_alone_promises_more_than_hiding_all_of_them() -
     assert diagnosis.bounds.all_hidden_ns == diagnosis.bounds.step_ns == 1_000_000
     assert tail.charged_ns
     assert tail.recoverable_ns == 0
+
+
+def test_slow_calls_whose_time_others_are_charged_with_give_back_what_a_replay_tells(tmp_path: Path) -> None:
+    ground = ground_of(analysis_of(tmp_path, [waiting_cpu(rank, 5_000) for rank in (0, 1)]))
+    everything = Claim(rest=ground.exposed.rest)
+    slow = np.full(STEPS, 6_000_000)
+    cases_of = [
+        Case("first", "", everything, ()),
+        Case("slow", "", everything, (), shorter=slow, measured=slow),
+        Case("no-slower", "", everything, (), shorter=slow),
+    ]
+
+    found = {finding.id: finding for finding, _ in judge(ground, cases_of, Ledger(ground))}
+
+    # All-reduces of 1 ms instead of 7 let a step of 8 ms last as long as its CPU is busy, 5 ms. What makes the same
+    # calls last as long again gives back nothing more, is charged with nothing, and says nothing.
+    assert set(found) == {"first", "slow"}
+    assert found["slow"].charged_ns == 0
+    assert found["slow"].recoverable_ns == pytest.approx(3_000_000, abs=20_000)
+    assert found["slow"].severity == "high"

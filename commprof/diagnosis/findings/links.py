@@ -12,7 +12,7 @@ from commprof.analysis.slow_links import OUTLIER, SLOWER, Intermittent, SlowLink
 from commprof.diagnosis.findings.case import Case, Claim, steps_of
 from commprof.diagnosis.findings.over_link import excess_beside
 from commprof.diagnosis.findings.packed import packed_behind
-from commprof.diagnosis.findings.shorter import given_back
+from commprof.diagnosis.findings.shorter import given_back, longer_by_step
 from commprof.diagnosis.findings.straggler import hidden_waits, late_by_transfer, late_ranks
 from commprof.diagnosis.ground import P2P, Ground, Mask, ReferenceStep
 from commprof.diagnosis.model import Evidence, Threshold
@@ -30,7 +30,8 @@ def slow_link(ground: Ground) -> Iterator[Case]:
         first = rows[0]
         excess = excess_beside(ground, first, common_ranks(rows)) | _excess_by_match(rows)
         claim, mine = _claim(ground, rows, excess)
-        if not mine.any():
+        shorter = _of_matches(ground, excess)
+        if not mine.any() and shorter is None:
             continue
         operation = OPERATIONS[first.operation].replace("_", "-")
         yield Case(
@@ -52,7 +53,7 @@ def slow_link(ground: Ground) -> Iterator[Case]:
             ),
             ranks=common_ranks(rows), steps=steps_of(ground, mine), group_id=first.group, calls=ground.calls_in(mine),
             threshold=Threshold(SLOWER, "times as long", "default: more than the spread of healthy links"),
-            shorter=_of_matches(ground, excess),
+            shorter=shorter, measured=longer_by_step(ground, shorter),
         )  # fmt: skip
 
 
@@ -61,8 +62,9 @@ def network_intermittent(ground: Ground) -> Iterator[Case]:
     for rows in by_rank(ground.intermittent, ground.analysis.hosts):
         excess = _excess_by_match(rows)
         claim, mine = _claim(ground, rows, excess)
+        shorter = _of_matches(ground, excess)
         factors = np.concatenate([row.factors for row in rows])
-        if not mine.any():
+        if not mine.any() and shorter is None:
             continue
         operations = ", ".join(sorted({OPERATIONS[row.operation].replace("_", "-") for row in rows}))
         yield Case(
@@ -81,7 +83,7 @@ def network_intermittent(ground: Ground) -> Iterator[Case]:
             ),
             ranks=common_ranks(rows), steps=steps_of(ground, mine), group_id=rows[0].group, calls=ground.calls_in(mine),
             threshold=Threshold(OUTLIER, "times as long", "default: twice what is usual"), by_event=True,
-            shorter=_of_matches(ground, excess),
+            shorter=shorter, measured=longer_by_step(ground, shorter),
         )  # fmt: skip
 
 
@@ -165,13 +167,9 @@ def _held_up(ground: Ground, excess: dict[int, int], rest: Int64Array, rows: Mas
     found = ground.analysis.matching
     if found is None or not rows.any():
         return np.zeros(len(rest), np.int64)
-    names = found.calls.step_names
-    matches = np.array(list(excess), np.int64)
-    step_of = found.calls.step[found.rows[found.first[matches]]]
-    total = np.bincount(step_of + 1, list(excess.values()), minlength=len(names) + 1)[1:]
-    known = dict(zip(names, total.tolist(), strict=True))
-    own = ground.per_step(ground.exposed.step, rest)
-    room = np.array([sum(known.get(name, 0.0) for name in step.unit.names) for step in ground.steps]) - own
+    total = longer_by_step(ground, _of_matches(ground, excess))
+    assert total is not None
+    room = total - ground.per_step(ground.exposed.step, rest)
     wait = np.where(rows, ground.exposed.wait, 0)
     share = np.clip(room / np.maximum(ground.per_step(ground.exposed.step, wait), 1), 0.0, 1.0)
     return np.floor(wait * share[ground.exposed.step]).astype(np.int64)

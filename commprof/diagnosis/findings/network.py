@@ -16,7 +16,7 @@ from commprof.analysis.segments import any_of
 from commprof.analysis.what_if import left_of_matches
 from commprof.diagnosis.findings.case import Case, Claim, ranks_of, steps_of
 from commprof.diagnosis.findings.packed import packed_behind
-from commprof.diagnosis.findings.shorter import given_back, transfers
+from commprof.diagnosis.findings.shorter import given_back, longer_by_step, transfers
 from commprof.diagnosis.findings.tensor import crossing
 from commprof.diagnosis.ground import P2P, Ground, Mask, ReferenceStep
 from commprof.diagnosis.model import Evidence, Threshold
@@ -103,9 +103,8 @@ def low_bandwidth(ground: Ground) -> Iterator[Case]:
     large = [entry for one in measured if (entry := _held_against(ground, one)) is not None]
     slow = [entry for entry in large if entry.efficiency < entry.one.limit]
     for found in joined(slow, lambda entry: _ports(ground, entry.one.group)):
-        if any(part.rows.any() for part in found):
-            others = [entry for entry in large if entry not in slow and _same_links(ground, entry, found)]
-            yield _low_bandwidth(ground, found, [*found, *others])
+        others = [entry for entry in large if entry not in slow and _same_links(ground, entry, found)]
+        yield _low_bandwidth(ground, found, [*found, *others])
 
 
 def _same_links(ground: Ground, other: _Slow, found: Sequence[_Slow]) -> bool:
@@ -173,6 +172,7 @@ def _low_bandwidth(ground: Ground, found: Sequence[_Slow], longer: Sequence[_Slo
     worst = min(found, key=lambda slow: slow.efficiency / slow.one.limit)
     between = group in crossing(ground.analysis)
     clean = sum(one.entry.clean for one in ones if one.entry.undisturbed)
+    shorter = _too_long(ground, longer)
     return Case(
         "low-bandwidth",
         f"Network bound: {_rates(found, ' between hosts')}, little for messages of this size"
@@ -194,7 +194,7 @@ def _low_bandwidth(ground: Ground, found: Sequence[_Slow], longer: Sequence[_Slo
         ranks=ranks_of(ground, rows), steps=steps_of(ground, rows), group_id=group, calls=ground.calls_in(rows),
         confidence="estimate" if any(one.entry.contended or not one.entry.undisturbed for one in ones) else "bound",
         threshold=Threshold(worst.one.limit, "share of the transfer", ceiling.source),
-        shorter=_too_long(ground, longer),
+        shorter=shorter, measured=longer_by_step(ground, shorter),
     )  # fmt: skip
 
 

@@ -48,6 +48,18 @@ def given_back(ground: Ground, excess: Callable[[ReferenceStep], Int64Array]) ->
     return out
 
 
+def longer_by_step(ground: Ground, shorter: Int64Array | None) -> Int64Array | None:
+    """By how much the calls of each step last too long; ``shorter`` is ns by match."""
+    found = ground.analysis.matching
+    if found is None or shorter is None or not len(found):
+        return None
+    names = found.calls.step_names
+    step_of = found.calls.step[found.rows[found.first[:-1]]]
+    total = np.bincount(step_of + 1, shorter, minlength=len(names) + 1)[1:].astype(np.int64)
+    known = dict(zip(names, total.tolist(), strict=True))
+    return np.array([sum(known.get(name, 0) for name in step.unit.names) for step in ground.steps], np.int64)
+
+
 def _share_of_calls(rank: RankAnalysis, excess: Int64Array) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
     """For every call of a rank the part of its exposed time (host-bound and waiting left out) that comes back."""
     calls, pieces = rank.calls, rank.shares.pieces
