@@ -299,5 +299,6 @@ def test_slow_calls_whose_time_others_are_charged_with_give_back_what_a_replay_t
     # calls last as long again gives back nothing more, is charged with nothing, and says nothing.
     assert set(found) == {"first", "slow"}
     assert found["slow"].charged_ns == 0
+    assert "charged to other findings" in found["slow"].evidence[-1].what
     assert found["slow"].recoverable_ns == pytest.approx(3_000_000, abs=20_000)
     assert found["slow"].severity == "high"
