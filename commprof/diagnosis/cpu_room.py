@@ -17,8 +17,8 @@ _RANKS = 16
 
 
 def cpu_room(ground: Ground) -> int | None:
-    """Nanoseconds per step, mean over ranks; ``None`` where the critical path, or what was launched before what, is not
-    known."""
+    """Nanoseconds per step, a mean over ranks; ``None`` where the critical path, or what was launched before what, is
+    not known."""
     floor = _floor(ground, messages=True)
     if floor is None:
         return None
@@ -30,8 +30,8 @@ def cpu_room(ground: Ground) -> int | None:
 
 
 def _floor(ground: Ground, messages: bool) -> float | None:
-    """What a step needs with messages between stages, or with the bubble of the pipeline in their place. The role that
-    needs the most decides."""
+    """What a step needs with messages between stages, or with the bubble of the pipeline in their place. The rank that
+    needs the most decides: the others wait for it."""
     analysis, names = ground.analysis, [step.unit.names for step in ground.steps]
     if analysis.critical_path is None:
         return None
@@ -44,7 +44,7 @@ def _floor(ground: Ground, messages: bool) -> float | None:
         whole = float(np.mean([floor.whole for floor in found]))
         by_role.setdefault(int(analysis.critical_path.role[at]), []).append(whole)
         inside = max(inside, float(np.mean([floor.pipeline for floor in found])) / max(whole, 1.0))
-    needed = [float(np.mean(values)) for values in by_role.values()]
+    needed = [max(values) for values in by_role.values()]
     return max(needed) if messages else max(needed) + _bubble(analysis.pipeline, min(needed) * inside)
 
 

@@ -16,6 +16,8 @@ from commprof.synth.plan import make_plan
 from commprof.synth.sampling import random_scenario
 from commprof.synth.truth import step_ns
 
+FIXTURE = Path(__file__).parents[2] / "fixtures" / "ddp-two-ranks"
+
 
 def room_and_truth(program: str, folder: Path) -> tuple[float, float]:
     """Room, and by how much a step is shorter if launches cost nothing, both as shares of the step."""
@@ -43,6 +45,14 @@ def test_room_in_a_pipeline_is_at_least_that(program: str, tmp_path: Path) -> No
     room, truth = room_and_truth(program, tmp_path / "run")
 
     assert truth <= room <= truth + 0.4
+
+
+def test_the_rank_that_needs_the_most_decides() -> None:
+    # Of steps of 1000 us rank 0 needs 800 (650 of compute, 150 of reduction after it), rank 1 850 (700 and 150).
+    ground = lay_ground(commprof.analyze(FIXTURE, jobs=1))
+
+    assert ground is not None
+    assert cpu_room(ground) == 150_000
 
 
 def test_without_all_ranks_nothing_is_said(tmp_path: Path) -> None:
