@@ -80,7 +80,7 @@ def shares_on_path(
     elif row.cause == "input":
         found = beyond_role(path.inputs, path.fetched, path.role, late)
     elif row.cause == "host":
-        found = _cpu_longer(analysis, charges, path, late)
+        found = cpu_longer(analysis, charges, path, late)
     else:
         return None
     steps = len(row.steps) if row.kind == "intermittent" else path.steps
@@ -90,7 +90,7 @@ def shares_on_path(
     return sure / length, back / length
 
 
-def _cpu_longer(analysis: Analysis, charges: Charges, path: CriticalPath, late: NDArray[np.bool_]) -> Float64Array:
+def cpu_longer(analysis: Analysis, charges: Charges, path: CriticalPath, late: NDArray[np.bool_]) -> Float64Array:
     """What the CPUs of late ranks do longer than those of the others, as far as it is on the path.
 
     What all of their launches are slower by lies on it in proportion; the rest, a pause, may lie there whole.

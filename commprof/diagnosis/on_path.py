@@ -87,12 +87,13 @@ def all_of(path: CriticalPath | None, *kinds: str, at_most: int | None = None) -
 
 
 def of_late(
-    path: CriticalPath | None, numbers: Sequence[int], row: Straggler, own: Int64Array | None = None
-) -> OnPath | None:
+    path: CriticalPath | None, numbers: Sequence[int], row: Straggler, own: Int64Array | None = None,
+    on_cpu: Int64Array | None = None,
+) -> OnPath | None:  # fmt: skip
     """What late ranks add to the path; ``numbers`` are the ranks of the input. ``None`` where the path does not tell
     what makes them late.
 
-    ``own`` is what of it slow devices take longer, nanoseconds of shape ``(ranks,)``.
+    ``own`` is what of it slow devices take longer, ``on_cpu`` what late CPUs may; nanoseconds of shape ``(ranks,)``.
     """
     if path is None:
         return None
@@ -109,6 +110,17 @@ def of_late(
         found = {"pauses": beyond_role(path.pauses, path.paused, path.role, late)}
         slower = 1 - usual_of_role(path.gap, path.role, late) / np.maximum(path.gap, 1.0)
         found |= {kind: (getattr(path, kind) * slower).astype(np.int64) for kind in ("launching", "cpu")}
+        found = found if on_cpu is None else _filled(path, found, np.where(late, on_cpu, 0))
     else:
         return None
     return OnPath(found, None, int(late.sum())) if any(ns.any() for ns in found.values()) else None
+
+
+def _filled(path: CriticalPath, found: dict[str, Int64Array], wanted: Int64Array) -> dict[str, Int64Array]:
+    """These parts of the path, and what each rank lacks of ``wanted`` from what is left of them."""
+    lacks = np.maximum(wanted - sum(found.values()), 0)
+    out = {}
+    for kind, ns in found.items():
+        more = np.minimum(lacks, getattr(path, kind) - ns)
+        out[kind], lacks = ns + more, lacks - more
+    return out

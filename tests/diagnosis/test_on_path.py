@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 from commprof.analysis.critical_path import CriticalPath
 from commprof.analysis.stragglers import Straggler
@@ -45,6 +46,17 @@ def test_a_slow_host_takes_the_part_of_its_launches_by_which_it_is_slower() -> N
 
     assert wanted is not None
     assert PathLedger(found).take(wanted) == (6_000 + 3_000) // 2
+
+
+@pytest.mark.parametrize(("longer", "taken"), [(6_000, 6_000), (20_000, 12_000)])
+def test_what_a_cpu_does_longer_at_once_may_lie_on_the_path_whole(longer: int, taken: int) -> None:
+    # Its launches come in the same time as those of the others, but for a pause; there is no more of it than this.
+    found = path(cpu=[0, 8_000, 0, 0], launching=[0, 4_000, 0, 0])
+
+    wanted = of_late(found, range(4), late("host", 1), on_cpu=np.array([0, longer, longer, 0]))
+
+    assert wanted is not None
+    assert PathLedger(found).take(wanted) == taken // 2
 
 
 def test_each_part_of_the_path_is_promised_once() -> None:

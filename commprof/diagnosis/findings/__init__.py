@@ -37,7 +37,7 @@ from commprof.diagnosis.findings.late_start import late_start
 from commprof.diagnosis.findings.links import network_intermittent, slow_link
 from commprof.diagnosis.findings.network import low_bandwidth
 from commprof.diagnosis.findings.on_cpu import advised_for_cpu, computes_on_cpu
-from commprof.diagnosis.findings.pauses import paused, paused_stage
+from commprof.diagnosis.findings.pauses import paused, paused_on_path, paused_stage
 from commprof.diagnosis.findings.pipeline import pipeline_bubble
 from commprof.diagnosis.findings.sharded import (
     fsdp_late_launch,
@@ -60,6 +60,7 @@ RULES: tuple[Rule, ...] = (
     late_input,
     input_bound,
     straggler,
+    paused_on_path,
     late_start,
     network_intermittent,
     slow_link,

@@ -7,12 +7,14 @@ from collections.abc import Iterator
 import numpy as np
 
 from commprof.analysis.combine import ranks_text
+from commprof.analysis.critical_path import beyond_role
 from commprof.diagnosis.findings.before_calls import launches_pause
 from commprof.diagnosis.findings.behind_stages import behind_stage
 from commprof.diagnosis.findings.case import Case, Claim, delayed, idle_of
+from commprof.diagnosis.findings.straggler import late_ranks
 from commprof.diagnosis.ground import Ground
 from commprof.diagnosis.model import Evidence
-from commprof.diagnosis.on_path import all_of
+from commprof.diagnosis.on_path import OnPath, all_of
 from commprof.intervals import Int64Array
 
 _ADVICE = (
@@ -49,6 +51,35 @@ def paused_stage(ground: Ground) -> Iterator[Case]:
         cause="pause", host_back=True, ranks=ranks, steps=_names(ground),
         path=all_of(ground.analysis.critical_path, "pauses"),
     )  # fmt: skip
+
+
+def paused_on_path(ground: Ground) -> Iterator[Case]:
+    """Pauses in most steps of a rank that the others wait for, which is not named as late because nobody knows how much
+    they sent meanwhile: the run goes through these pauses, and would end earlier by as much at most."""
+    path, limit = ground.analysis.critical_path, ground.limits.finding
+    if path is None:
+        return
+    numbers = np.array([rank.rank for rank in ground.analysis.ranks])
+    for row in ground.analysis.harmless:
+        if row.cause != "host" or row.kind != "persistent":
+            continue
+        late = np.isin(numbers, row.members)
+        beyond = beyond_role(path.pauses, path.paused, path.role, late)
+        found = int(beyond.sum()) // path.steps
+        if found * path.steps < limit * path.length:
+            continue
+        wait = np.where(np.isin(late_ranks(ground), row.members), ground.exposed.wait, 0)
+        share = np.minimum(found / np.maximum(ground.per_step(ground.exposed.step, wait), 1), 1.0)
+        who = f"{'rank' if len(row.members) == 1 else 'ranks'} {ranks_text(row.members)}"
+        yield Case(
+            "host-bound",
+            f"The CPU of {who} pauses: others wait for it, and the critical path goes through it",
+            Claim(wait=np.floor(wait * share[ground.exposed.step]).astype(np.int64)),
+            _ADVICE,
+            (Evidence("pauses on the critical path beyond those of equal ranks", found, "ns"),),
+            cause="pause", host_back=True, ranks=tuple(row.members), steps=_names(ground), confidence="bound",
+            path=OnPath({"pauses": beyond}, None, len(row.members)),
+        )  # fmt: skip
 
 
 def paused(ground: Ground) -> Iterator[Case]:

@@ -11,6 +11,8 @@ from commprof.analysis.behaviour import COMM
 from commprof.analysis.charges import Charges
 from commprof.analysis.combine import ranks_text
 from commprof.analysis.device_pace import excess_on_path
+from commprof.analysis.host_delays import DELAYS
+from commprof.analysis.late_on_path import cpu_longer
 from commprof.analysis.lateness import Float64Array
 from commprof.analysis.model import Analysis
 from commprof.analysis.slow_links import ranks_on
@@ -115,16 +117,31 @@ def _late(ground: Ground) -> Iterator[Case]:
             cause=row.cause, or_cause=row.or_cause, ranks=() if row.kind == "rotating" else tuple(row.members),
             steps=steps_of(ground, mine), group_id=ground.one_group(mine), calls=calls, recoverable=back,
             host_back=True, measured=_measured(ground, row),
-            path=_on_path(ground, row),
+            path=_on_path(ground, row, claim),
         )  # fmt: skip
 
 
-def _on_path(ground: Ground, row: Straggler) -> OnPath | None:
+def _on_path(ground: Ground, row: Straggler, claim: Claim) -> OnPath | None:
     """What these ranks add to the critical path."""
     path, ranks = ground.analysis.critical_path, ground.analysis.ranks
     numbers, slow = [rank.rank for rank in ranks], row.cause == "slow-device"
     own = excess_on_path(path, ranks, np.isin(numbers, row.members)) if path is not None and slow else None
-    return of_late(path, numbers, row, own)
+    return of_late(path, numbers, row, own, _at_once(ground, row, claim))
+
+
+def _at_once(ground: Ground, row: Straggler, claim: Claim) -> Int64Array | None:
+    """What the CPUs of these ranks do longer than those of the others, together up to what they are charged with or
+    what is claimed for them: a pause that is short beside the gaps between launches shows in no gap, but in when the
+    calls after it come."""
+    path, charges = ground.analysis.critical_path, ground.analysis.charges
+    if path is None or charges is None or row.cause != "host" or row.kind == "rotating":
+        return None
+    late = np.isin([rank.rank for rank in ground.analysis.ranks], row.members)
+    longer = np.where(late, cpu_longer(ground.analysis, charges, path, late), 0.0)
+    claimed = sum(int(ns.sum()) for ns in (claim.wait, claim.rest, claim.host, claim.idle) if ns is not None)
+    most = max(row.charged_per_step, claimed // len(ground.steps)) * path.steps
+    share = min(1.0, most / max(float(longer.sum()), 1.0))
+    return (longer * share).astype(np.int64)
 
 
 def _measured(ground: Ground, row: Straggler) -> Int64Array | None:
@@ -167,8 +184,27 @@ def _claim(ground: Ground, row: Straggler, mine: Mask) -> tuple[Claim, Int64Arra
         claim.host, claim.idle = own.host, own.idle
     if row.kind != "rotating" or row.cause != "host":
         return claim, None
-    claim.idle, claim.host = idle_of(ground, "pause"), delayed(ground, "pause")
+    assert claim.wait is not None
+    own = _in_turn(ground, row, claim.wait)
+    claim.idle, claim.host = own.idle, own.host
     return claim, np.full(len(ground.steps), row.charged_per_step, np.int64)
+
+
+def _in_turn(ground: Ground, row: Straggler, wait: Int64Array) -> Claim:
+    """What the reference ranks lose by their own pauses. Where they neither wait for the pause of another rank nor show
+    one of their own, it passes for something else that their CPU is late for, as right after a wait for the device: of
+    that as much as the others are charged with for a pause."""
+    exposed, idle = ground.exposed, ground.idle
+    host, waiting = delayed(ground, "pause"), idle_of(ground, "pause")
+    late = exposed.host - host
+    behind = idle_of(ground, "launch", *(why for why in DELAYS if why != "input")) - waiting
+    found = ground.per_step(exposed.step, wait + host) + ground.per_step(idle.step, waiting)
+    there = ground.per_step(exposed.step, late) + ground.per_step(idle.step, behind)
+    share = np.clip((row.charged_per_step - found) / np.maximum(there, 1), 0.0, 1.0)
+    return Claim(
+        host=host + np.floor(late * share[exposed.step]).astype(np.int64),
+        idle=waiting + np.floor(behind * share[idle.step]).astype(np.int64),
+    )
 
 
 def own_time(ground: Ground, row: Straggler) -> Claim:
