@@ -25,9 +25,10 @@ def with_overlap(ground: Ground, rows: Mask, found: list[Reductions], cap: int |
     """What would come back per step if reductions ran beside the backward pass in buckets of the usual size, or of
     ``cap`` bytes.
 
-    Gradients are taken to be ready in proportion to their bytes, at the end of kernels of equal length. What is reduced
-    after the backward pass then stays exposed: the last bucket at least, and what queues before it. Some of that may
-    run while the CPU launches what comes next, which does not start sooner then.
+    Gradients are taken to be ready in proportion to their bytes, even where the kernel that makes them would have to be
+    cut for that: which kernel makes which is not known, and what comes back is a bound. What is reduced after the
+    backward pass then stays exposed: the last bucket at least, and what queues before it. Some of that may run while
+    the CPU launches what comes next, which does not start sooner then.
     """
     exposed = ground.exposed
     late = ground.per_step(exposed.step, np.where(rows, exposed.rest + exposed.wait, 0))
@@ -100,11 +101,7 @@ def _stays(ground: Ground, index: int, found: Reductions, cap: int, *, launched:
     total = float(size.sum())
     share = np.cumsum(size) / total if total else np.arange(1, len(size) + 1) / len(size)
     backward, end = _backward(ground, step, found)
-    kernels = round(_kernels(step) * backward / max(step.total("compute"), 1))
-    ready = share
-    if kernels >= 2:  # one kernel is no backward pass: it says nothing of when gradients are ready
-        ready = np.minimum(np.ceil(np.round(share * kernels, 6)) / kernels, 1.0)
-    begin = (ready - 1) * backward
+    begin = (share - 1) * backward
     if launched and end is not None:
         at = step.rank.calls.launched[found.calls]
         begin = np.maximum(
@@ -113,15 +110,6 @@ def _stays(ground: Ground, index: int, found: Reductions, cap: int, *, launched:
     # Each bucket ends no sooner than any before it is ready and all from there on are through.
     after = np.cumsum(lasted[::-1])[::-1]
     return round(max(0.0, float((begin + after).max())))
-
-
-def _kernels(step: ReferenceStep) -> int:
-    """How many compute kernels a rank ran in a step; 0 where that is not known."""
-    if step.rank.behaviour is None:
-        return 0
-    table = step.rank.behaviour.kernels
-    windows = [number for number, name in enumerate(step.rank.shares.step_names) if name in step.unit.names]
-    return int(table.count[np.isin(table.step, windows)].sum())
 
 
 def _backward(ground: Ground, step: ReferenceStep, found: Reductions) -> tuple[int, int | None]:
