@@ -14,6 +14,9 @@ from commprof.intervals import Int64Array
 
 _RANKS = 16
 """Ranks that are looked at, evenly spread: those of one role need the same."""
+_ERROR = 0.02
+"""By so much of it what one rank needs may come out too high: the largest of several picks that, and what is left would
+be no bound."""
 
 
 def cpu_room(ground: Ground) -> int | None:
@@ -44,7 +47,7 @@ def _floor(ground: Ground, messages: bool) -> float | None:
         whole = float(np.mean([floor.whole for floor in found]))
         by_role.setdefault(int(analysis.critical_path.role[at]), []).append(whole)
         inside = max(inside, float(np.mean([floor.pipeline for floor in found])) / max(whole, 1.0))
-    needed = [max(values) for values in by_role.values()]
+    needed = [max(float(np.mean(values)), (1 - _ERROR) * max(values)) for values in by_role.values()]
     return max(needed) if messages else max(needed) + _bubble(analysis.pipeline, min(needed) * inside)
 
 
