@@ -202,6 +202,6 @@ def test_idle_time_of_a_cpu_has_names(run_analyze: Analyze, tmp_path: Path) -> N
     found = {row["cause"]: row["idle_ns"] for row in run.report["idle"]}
     assert found == {"input": 50_000, "dispatch": 35_000, "between-operators": 415_000}
     text = " ".join(run.stdout.split())
-    assert "What idle time is, in the window" in text
+    assert "What idle time is, per step" in text
     assert "between operators 415 µs No operator ran: Python, the autograd engine, the profiler" in text
     assert "Why the device idles" not in text
