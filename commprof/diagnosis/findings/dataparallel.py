@@ -27,6 +27,8 @@ from commprof.units import format_ns
 
 _NEARLY_ALL = 0.9
 """Part of the exposed reductions that must come after the backward pass to say that they start only then."""
+_WORTH = 0.5
+"""Part of what makes a finding: what overlap would bring is known to a factor of two."""
 
 
 def repeated_reduction(ground: Ground) -> Iterator[Case]:
@@ -95,6 +97,8 @@ def ddp_no_overlap(ground: Ground) -> Iterator[Case]:
     if ground.exposed.ns[tail].sum() < _NEARLY_ALL * ground.exposed.ns[rows].sum() or last_is_large(ground, found):
         return
     better = schedule(ground, rows, found)
+    if better.back.sum() < _WORTH * ground.limits.finding * ground.duration:
+        return  # overlap would bring next to nothing: what is left after the backward pass is left in any case
     rows = better.rows
     yield Case(
         "ddp-no-overlap",

@@ -69,6 +69,18 @@ def test_c138_reductions_that_start_only_after_backward(judge: Judge) -> None:
     assert judged.report["overall"]["overlap_ratio"] == 0.0
 
 
+def test_reductions_that_overlap_could_hardly_hide_are_left_over_and_no_lack_of_it(judge: Judge) -> None:
+    # All compute of the step takes 60 us: beside it no more than that of 9000 us would hide, 0.6 % of the step.
+    trace = step_of(10_000, 60)
+    for index in range(3):
+        reduce(trace, 60 + 3_000 * index, 3_060 + 3_000 * index, 6_000_000 + index)
+
+    judged = judge(trace)
+
+    assert "ddp-no-overlap" not in judged.by_id
+    assert judged.by_id["ddp-tail-bucket"]["charged_ns"] == 9_000_000
+
+
 def test_overlap_of_some_buckets_is_not_called_none(judge: Judge) -> None:
     trace = step_of(10_000, 7_000)
     reduce(trace, 6_000, 6_900, 6_000_000)
