@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from commprof.diagnosis.cpu_room import cpu_room
-from commprof.diagnosis.findings.case import PARTS, Case
+from commprof.diagnosis.findings.case import PARTS, Case, reference_ranks
 from commprof.diagnosis.ground import Ground
 from commprof.diagnosis.model import SEVERITIES, Accounting, Evidence, Finding, Share, Threshold
 from commprof.diagnosis.on_path import PathLedger
@@ -297,6 +297,6 @@ def account(ground: Ground, findings: list[tuple[Finding, Charge]], ledger: Ledg
     ]
     if sum(part.ns for part in parts) != ground.duration:
         raise AssertionError("the parts of the step do not add up")
-    ranks = tuple(sorted({step.rank.rank for step in ground.steps}))
+    ranks = reference_ranks(ground)
     overlap = sum(step.total("overlap") for step in ground.steps)
     return Accounting(len(ground.steps), ground.duration, overlap, ranks, tuple(parts))

@@ -118,3 +118,13 @@ def steps_of(ground: Ground, rows: Mask) -> tuple[str, ...]:
     """The steps that these rows are in."""
     found = np.unique(ground.exposed.step[rows]).tolist()
     return tuple(name for step in found for name in ground.steps[step].unit.names)
+
+
+def reference_ranks(ground: Ground) -> tuple[int, ...]:
+    """The reference ranks of all steps."""
+    return tuple(sorted({step.rank.rank for step in ground.steps}))
+
+
+def all_steps(ground: Ground) -> tuple[str, ...]:
+    """The windows of all steps."""
+    return tuple(name for step in ground.steps for name in step.unit.names)

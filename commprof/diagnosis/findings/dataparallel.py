@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from commprof.diagnosis.findings.case import Case, Claim, ranks_of, steps_of, whole
+from commprof.diagnosis.findings.case import Case, Claim, ranks_of, reference_ranks, steps_of, whole
 from commprof.diagnosis.findings.overlapping import schedule
 from commprof.diagnosis.findings.reductions import (
     NOT_OVERLAP,
@@ -243,7 +243,7 @@ def find_unused(ground: Ground) -> Iterator[Case]:
             Evidence("search on the CPU per step", cost, "ns"),
             Evidence("parameters without a gradient", "none known", ""),
         ),
-        ranks=tuple(sorted({step.rank.rank for step in ground.steps})), nothing_back=True, cost_ns=cost,
+        ranks=reference_ranks(ground), nothing_back=True, cost_ns=cost,
     )  # fmt: skip
 
 

@@ -11,7 +11,17 @@ from commprof.analysis.host_delays import DELAYS
 from commprof.analysis.steps import units
 from commprof.diagnosis.findings.before_calls import launches_pause
 from commprof.diagnosis.findings.behind_stages import behind_stage, idle_for
-from commprof.diagnosis.findings.case import Case, Claim, delayed, idle_of, ranks_of, steps_of, whole
+from commprof.diagnosis.findings.case import (
+    Case,
+    Claim,
+    all_steps,
+    delayed,
+    idle_of,
+    ranks_of,
+    reference_ranks,
+    steps_of,
+    whole,
+)
 from commprof.diagnosis.findings.overlapping import exposed_anyway
 from commprof.diagnosis.findings.reductions import gaps, of_gradients
 from commprof.diagnosis.findings.sharded import PACKING
@@ -24,14 +34,6 @@ from commprof.intervals import Int64Array
 
 BLOCKING, OTHER = range(2)
 """Kinds of waiting of the CPU, see ``HostDelays.waited``."""
-
-
-def _everybody(ground: Ground) -> tuple[int, ...]:
-    return tuple(sorted({step.rank.rank for step in ground.steps}))
-
-
-def _names(ground: Ground) -> tuple[str, ...]:
-    return tuple(name for step in ground.steps for name in step.unit.names)
 
 
 def _operators(ground: Ground, idle: Int64Array) -> list[str]:
@@ -67,8 +69,9 @@ def input_bound(ground: Ground) -> Iterator[Case]:
             "non_blocking copies, and persistent_workers=True; move decoding off the loop.",
         ),
         tuple(evidence),
-        host_back=True, cause="input", ranks=tuple(sorted({*_everybody(ground), *(behind.ranks if behind else ())})),
-        steps=_names(ground), path=all_of(ground.analysis.critical_path, "inputs"), measured=_longest_fetch(ground),
+        host_back=True, cause="input",
+        ranks=tuple(sorted({*reference_ranks(ground), *(behind.ranks if behind else ())})), steps=all_steps(ground),
+        path=all_of(ground.analysis.critical_path, "inputs"), measured=_longest_fetch(ground),
     )  # fmt: skip
 
 
@@ -142,7 +145,7 @@ def blocking_wait(ground: Ground) -> Iterator[Case]:
         tuple(evidence),
         # A slow network makes it long, but behind compute it would cost nothing: either of the two can go.
         cause="blocking-wait", recoverable=back, alone=np.clip(back, 0, _total(ground, claim)),
-        ranks=tuple(sorted({*_everybody(ground), *(behind.ranks if behind else ())})), steps=_names(ground),
+        ranks=tuple(sorted({*reference_ranks(ground), *(behind.ranks if behind else ())})), steps=all_steps(ground),
         group_id=ground.one_group(rows), calls=ground.calls_in(rows) or None,
     )  # fmt: skip
 
@@ -197,7 +200,7 @@ def device_synchronisation(ground: Ground) -> Iterator[Case]:
             Evidence("times per step", _count(ground, "synchronisation"), "times"),
             *(Evidence("operator", name, "") for name in operators[:3]),
         ),
-        cause="device-synchronisation", host_back=True, ranks=_everybody(ground), steps=_names(ground),
+        cause="device-synchronisation", host_back=True, ranks=reference_ranks(ground), steps=all_steps(ground),
         calls=ground.calls_in(rows) or None,
     )  # fmt: skip
 
@@ -268,7 +271,7 @@ def allocator_retries(ground: Ground) -> Iterator[Case]:
                 Evidence("idle meanwhile", int(idle.sum()) // len(ground.steps), "ns"),
                 Evidence("calls per step", count, "calls"),
             ),
-            cause="allocator", ranks=_everybody(ground), steps=_names(ground),
+            cause="allocator", ranks=reference_ranks(ground), steps=all_steps(ground),
         )  # fmt: skip
 
 
@@ -308,7 +311,7 @@ def host_bound(ground: Ground) -> Iterator[Case]:
             *late_hosts(ground),
         ),
         cause="late-launch" if late.any() and not host.any() and not idle.any() else "host-bound",
-        recoverable=back, ranks=_everybody(ground), steps=_names(ground), measured=_by_step(ground),
+        recoverable=back, ranks=reference_ranks(ground), steps=all_steps(ground), measured=_by_step(ground),
         path=all_of(ground.analysis.critical_path, *parts, at_most=whole_claim),
     )  # fmt: skip
 
@@ -338,7 +341,7 @@ def copy_bound(ground: Ground) -> Iterator[Case]:
                 "state on the device where memory allows.",
             ),
             (Evidence("exposed copies", int(ground.copies.sum()) // len(ground.steps), "ns"),),
-            cause="copy", ranks=_everybody(ground), steps=_names(ground),
+            cause="copy", ranks=reference_ranks(ground), steps=all_steps(ground),
         )  # fmt: skip
 
 

@@ -10,7 +10,7 @@ from commprof.analysis.combine import ranks_text
 from commprof.analysis.critical_path import beyond_role
 from commprof.diagnosis.findings.before_calls import launches_pause
 from commprof.diagnosis.findings.behind_stages import behind_stage
-from commprof.diagnosis.findings.case import Case, Claim, delayed, idle_of
+from commprof.diagnosis.findings.case import Case, Claim, all_steps, delayed, idle_of, reference_ranks
 from commprof.diagnosis.findings.straggler import late_ranks
 from commprof.diagnosis.ground import Ground
 from commprof.diagnosis.model import Evidence
@@ -48,7 +48,7 @@ def paused_stage(ground: Ground) -> Iterator[Case]:
                 "waiting in the pipeline for a stage that pauses", int(behind.ns.sum()) // len(ground.steps), "ns"
             ),
         ),
-        cause="pause", host_back=True, ranks=ranks, steps=_names(ground),
+        cause="pause", host_back=True, ranks=ranks, steps=all_steps(ground),
         path=all_of(ground.analysis.critical_path, "pauses"),
     )  # fmt: skip
 
@@ -77,7 +77,7 @@ def paused_on_path(ground: Ground) -> Iterator[Case]:
             Claim(wait=np.floor(wait * share[ground.exposed.step]).astype(np.int64)),
             _ADVICE,
             (Evidence("pauses on the critical path beyond those of equal ranks", found, "ns"),),
-            cause="pause", host_back=True, ranks=tuple(row.members), steps=_names(ground), confidence="bound",
+            cause="pause", host_back=True, ranks=tuple(row.members), steps=all_steps(ground), confidence="bound",
             path=OnPath({"pauses": beyond}, None, len(row.members)),
         )  # fmt: skip
 
@@ -98,8 +98,8 @@ def paused(ground: Ground) -> Iterator[Case]:
             Evidence("idle while the CPU paused or was behind for it", int(own.idle.sum()) // len(ground.steps), "ns"),
             Evidence("communication exposed meanwhile", int(own.host.sum()) // len(ground.steps), "ns"),
         ),
-        cause="pause", host_back=True, ranks=tuple(sorted({step.rank.rank for step in ground.steps})),
-        steps=_names(ground), path=all_of(ground.analysis.critical_path, "pauses"),
+        cause="pause", host_back=True, ranks=reference_ranks(ground),
+        steps=all_steps(ground), path=all_of(ground.analysis.critical_path, "pauses"),
     )  # fmt: skip
 
 
@@ -114,7 +114,3 @@ def _per_step(ground: Ground, own: Claim) -> Int64Array:
     assert own.host is not None
     assert own.idle is not None
     return ground.per_step(ground.exposed.step, own.host) + ground.per_step(ground.idle.step, own.idle)
-
-
-def _names(ground: Ground) -> tuple[str, ...]:
-    return tuple(name for step in ground.steps for name in step.unit.names)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from commprof.diagnosis.findings.case import Case, Claim, idle_of, steps_of
+from commprof.diagnosis.findings.case import Case, Claim, idle_of, reference_ranks, steps_of
 from commprof.diagnosis.findings.stages_apart import late_hosts, slow_kernels
 from commprof.diagnosis.findings.unblocked import handed_over
 from commprof.diagnosis.ground import P2P, Ground
@@ -47,6 +47,6 @@ def pipeline_bubble(ground: Ground) -> Iterator[Case]:
             "Even out the stages: the longest one sets the pace of all.",
         ),
         tuple(evidence),
-        ranks=tuple(sorted({step.rank.rank for step in ground.steps})), steps=steps_of(ground, rows),
+        ranks=reference_ranks(ground), steps=steps_of(ground, rows),
         group_id=ground.one_group(rows), calls=ground.calls_in(rows) or None, structural=True, confidence="bound",
     )  # fmt: skip

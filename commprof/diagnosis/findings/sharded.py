@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from commprof.diagnosis.findings.case import Case, Claim, hideable, idle_of, ranks_of, steps_of, whole
+from commprof.diagnosis.findings.case import Case, Claim, hideable, idle_of, ranks_of, reference_ranks, steps_of, whole
 from commprof.diagnosis.findings.prefetch import with_queues
 from commprof.diagnosis.ground import Ground, Mask
 from commprof.diagnosis.model import Evidence
@@ -107,7 +107,7 @@ def fsdp_rate_limiter(ground: Ground) -> Iterator[Case]:
         claim,
         ("Set limit_all_gathers=False if memory allows: more gathered parameters are then held at once (FSDP1).",),
         (Evidence("idle while held back", int(idle.sum()) // len(ground.steps), "ns"),),
-        cause="rate-limiter", ranks=tuple(sorted({step.rank.rank for step in ground.steps})),
+        cause="rate-limiter", ranks=reference_ranks(ground),
         steps=steps_of(ground, rows), group_id=ground.one_group(rows), calls=ground.calls_in(rows) or None,
     )  # fmt: skip
 
