@@ -46,6 +46,34 @@ def test_messages_are_held_against_the_hardware_by_their_later_side(length: int,
         assert judged.by_id["low-bandwidth"]["recoverable_ns"] == pytest.approx(COUNT * 153_000, rel=0.01)
 
 
+def both_ways(rank: int, length: int) -> Trace:
+    """Both ranks send 4 MB to each other at the same time, four times a step, as soon as they have computed."""
+    trace = Trace(rank=rank)
+    for step in range(3):
+        trace.step(step, STEP * step, STEP * (step + 1))
+        for number in range(COUNT):
+            at = STEP * step + EACH * number
+            launch = STEP * step + 20 * number
+            trace.gemm(at, at + 1_000, launch=launch)
+            for way in (0, 1):
+                trace.collective(
+                    "recv" if rank != way else "send", at + 1_000, at + 1_000 + length, launch=launch + 5 + way,
+                    stream=21 + way,
+                    metadata={**RANKS, "Src Rank": way, "Dst Rank": 1 - way, "elements": 1_000_000,
+                              "seq": COUNT * step + number},
+                )  # fmt: skip
+        trace.gemm(STEP * step + EACH * COUNT, STEP * (step + 1), launch=STEP * step)
+    return trace
+
+
+@pytest.mark.parametrize(("length", "low"), [(200, True), (100, False)])
+def test_messages_of_both_directions_do_not_share_a_link(length: int, low: bool, judge: Judge) -> None:
+    # As above: 55 us of 200 are little. A link carries both directions at once, so that each has all of it.
+    judged = judge(*(both_ways(rank, length) for rank in (0, 1)), options=("--hardware", "100"))
+
+    assert ("low-bandwidth" in judged.named) == low
+
+
 def beside_a_kernel(lengths: list[int], alone: int = -1) -> list[Trace]:
     """Two ranks that reduce 8 MB in every step, for so many µs, of which the first 50 are beside a kernel; but for the
     step that is ``alone``."""
