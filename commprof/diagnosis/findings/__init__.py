@@ -50,7 +50,7 @@ from commprof.diagnosis.findings.sharded import (
 )  # fmt: skip
 from commprof.diagnosis.findings.sizes import bucket_too_large, buckets_too_small, tiny_messages
 from commprof.diagnosis.findings.straggler import late_input, straggler
-from commprof.diagnosis.findings.tensor import tp_across_hosts, tp_structural
+from commprof.diagnosis.findings.tensor import tp_across_hosts, tp_has_to_cross, tp_structural
 from commprof.diagnosis.ground import Ground
 
 Rule = Callable[[Ground], Iterator[Case]]
@@ -69,6 +69,7 @@ RULES: tuple[Rule, ...] = (
     all_to_all_imbalance,
     tp_across_hosts,
     low_bandwidth,
+    tp_has_to_cross,
     gather_after_optimizer,
     blocking_wait,
     compiled_backward,

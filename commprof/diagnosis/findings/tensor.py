@@ -27,10 +27,24 @@ def crossing(analysis: Analysis) -> list[int]:
 
 
 def tp_across_hosts(ground: Ground) -> Iterator[Case]:
-    """A tensor-parallel group over hosts pays the network for every layer."""
+    """A tensor-parallel group over hosts, where another placement would keep it inside one, pays the network for every
+    layer."""
+    yield from _across_hosts(ground, has_to=False)
+
+
+def tp_has_to_cross(ground: Ground) -> Iterator[Case]:
+    """The same where no placement helps, so that what is wrong with the network itself comes before it."""
+    yield from _across_hosts(ground, has_to=True)
+
+
+def _across_hosts(ground: Ground, *, has_to: bool) -> Iterator[Case]:
     groups = crossing(ground.analysis)
     rows = ground.role_is(*_ROLES) & np.isin(ground.exposed.group, groups)
-    if not groups or not rows.any():
+    if (
+        not groups
+        or not rows.any()
+        or _has_to_cross(ground.analysis, set(ground.exposed.group[rows].tolist())) != has_to
+    ):
         return
     reached = _inside(ground)
     share = _over_network(ground, rows, reached)
@@ -53,7 +67,7 @@ def tp_across_hosts(ground: Ground) -> Iterator[Case]:
         ),
         cause="structural", ranks=ranks_of(ground, rows), steps=steps_of(ground, rows),
         group_id=ground.one_group(rows), calls=ground.calls_in(rows), confidence="bound",
-        structural=_has_to_cross(ground.analysis, set(ground.exposed.group[rows].tolist())),
+        structural=has_to,
         shorter=_inside_a_host(ground, groups, reached),
     )  # fmt: skip
 

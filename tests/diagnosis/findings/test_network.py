@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
 import numpy as np
+import pytest
 
 import commprof
 from commprof.analysis.slow_links import SlowLink
 from commprof.diagnosis.findings.links import by_rank, common_hosts, common_ranks
 from commprof.diagnosis.findings.tensor import _has_to_cross, _inside_a_host, crossing
 from commprof.diagnosis.ground import lay_ground
+from tests.builders.kineto import Trace
+from tests.diagnosis.findings.conftest import Judged
 from tests.diagnosis.findings.pairs.network import tp_across_hosts
 
 
@@ -61,3 +66,30 @@ def test_inside_a_host_a_group_needs_what_the_link_there_takes(tmp_path: Path) -
     # Two groups with twelve calls of 1000 us each: 10 MB at 100 GB/s need 100, and 7 for latency. Data parallel stays.
     assert shorter is not None
     assert sorted(shorter[shorter > 0].tolist()) == [893_000] * 24
+
+
+def one_per_host(rank: int) -> Trace:
+    """Two hosts of one rank each, tensor parallel over them: four all-reduces of 10 MB per step, 1000 us each."""
+    trace = Trace(rank=rank, world_size=2)
+    trace.top["host_name"] = "AB"[rank]
+    for step in range(3):
+        at = 10_000 * step
+        trace.step(step, at, at + 10_000)
+        for number in range(4):
+            tensor = {"group": "tp", "description": "tp", "ranks": [0, 1], "seq": 4 * step + number}
+            trace.gemm(at, at + 500)
+            trace.all_reduce(at + 500, at + 1_500, metadata={**tensor, "elements": 2_500_000})
+            at += 1_500
+        trace.gemm(at, 10_000 * (step + 1))
+    return trace
+
+
+def test_a_slow_network_comes_before_a_group_that_has_to_cross_it(judge: Callable[..., Judged], tmp_path: Path) -> None:
+    machine = tmp_path / "machine.json"
+    machine.write_text(json.dumps({"link_gbps": 300, "nic_gbps": 50, "nics": 1, "gpus": 1}))
+
+    judged = judge(*map(one_per_host, range(2)), options=("--hardware", str(machine)))
+
+    # No placement helps. At 50 GB/s 10 MB need 200 us, and at least 10 for latency: of 1000 us 790 are too much.
+    assert judged.named[:2] == ["low-bandwidth", "tp-across-hosts"]
+    assert judged.by_id["low-bandwidth"]["recoverable_ns"] == pytest.approx(4 * 790_000, rel=0.001)
