@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from commprof.diagnosis.catalogue import REST
 from commprof.diagnosis.cpu_room import cpu_room
 from commprof.diagnosis.findings.case import PARTS, Case, reference_ranks
 from commprof.diagnosis.ground import Ground
@@ -20,6 +21,12 @@ from commprof.diagnosis.model import SEVERITIES, Accounting, Evidence, Finding, 
 from commprof.diagnosis.on_path import PathLedger
 from commprof.intervals import Int64Array
 
+_FROM_ELSEWHERE = {
+    "straggler", "slow-link", "low-bandwidth", "network-intermittent", "input-bound", "all-to-all-imbalance",
+}  # fmt: skip
+"""Findings on what makes a rank late, or its calls long, wherever it is: others wait for these."""
+_WAITING = ("queued", "peer-wait")
+"""Causes of exposed communication that say only that it waits."""
 ELSEWHERE = "all charged to other findings; without them it would cost"
 """Of a finding that nothing is charged to: what it rests on is proven, but others were charged with all of its time."""
 
@@ -273,13 +280,21 @@ def _standard_error(ground: Ground, lost: Int64Array) -> float:
 
 
 def ranked(findings: list[tuple[Finding, Charge]]) -> list[tuple[Finding, Charge]]:
-    """The largest first: by what would come back, then by the charge; entries of severity ``info`` last."""
-    return sorted(
+    """The largest first: by what would come back, then by the charge; entries of severity ``info`` last.
+
+    What communication waits for, be it the other side or the calls before it, is the consequence of what makes a rank
+    late or a call long: where a finding names that, those that tell only of the waiting come after it.
+    """
+    order = sorted(
         findings,
         key=lambda entry: (
             entry[0].severity == "info", -(entry[0].recoverable_ns or 0), -(entry[0].charged_ns or 0), entry[0].id,
         ),
     )  # fmt: skip
+    named = [at for at, (found, _) in enumerate(order) if found.severity != "info" and found.id in _FROM_ELSEWHERE]
+    until = max(named, default=-1) + 1
+    waiting = [entry for entry in order[:until] if entry[0].id == REST and entry[0].cause in _WAITING]
+    return [entry for entry in order[:until] if entry not in waiting] + waiting + order[until:]
 
 
 def account(ground: Ground, findings: list[tuple[Finding, Charge]], ledger: Ledger) -> Accounting:

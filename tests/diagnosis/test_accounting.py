@@ -13,10 +13,11 @@ import pytest
 
 import commprof
 from commprof.analysis.model import Analysis
-from commprof.diagnosis.accounting import Ledger, _above_noise, _standard_error, judge
+from commprof.diagnosis.accounting import Charge, Ledger, _above_noise, _standard_error, judge, ranked
 from commprof.diagnosis.findings import cases
 from commprof.diagnosis.findings.case import PARTS, Case, Claim
 from commprof.diagnosis.ground import Ground, lay_ground
+from commprof.diagnosis.model import Finding, Threshold
 from commprof.diagnosis.on_path import all_of
 from commprof.diagnosis.thresholds import DEFAULTS
 from commprof.report.glossary import MEASURED
@@ -302,3 +303,26 @@ def test_slow_calls_whose_time_others_are_charged_with_give_back_what_a_replay_t
     assert "charged to other findings" in found["slow"].evidence[-1].what
     assert found["slow"].recoverable_ns == pytest.approx(3_000_000, abs=20_000)
     assert found["slow"].severity == "high"
+
+
+def told(identity: str, back: int, cause: str | None = None, severity: str = "high") -> tuple[Finding, Charge]:
+    """A finding that promises so many nanoseconds, and was charged nothing."""
+    found = Finding(
+        id=identity, severity=severity, title=identity, charged_ns=0, recoverable_ns=back, share_of_step=0.1,
+        evidence=(), advice=(), threshold=Threshold(0.02, "share of step", "test"), confidence="bound", cause=cause,
+    )  # fmt: skip
+    return found, Charge({})
+
+
+def test_who_waits_comes_after_what_it_waits_for() -> None:
+    queue = told("exposed-communication", 900, "queued")
+    link, late = told("low-bandwidth", 500), told("straggler", 300)
+    other = told("host-bound", 700)
+
+    found = [finding.id for finding, _ in ranked([late, queue, link, other, told("copy-bound", 200)])]
+    unnamed = [finding.id for finding, _ in ranked([other, queue, told("straggler", 950, severity="info")])]
+
+    # By what comes back: 900, 700, 500, 300, 200; but the queue is there because calls are long and a rank is late.
+    assert found == ["host-bound", "low-bandwidth", "straggler", "exposed-communication", "copy-bound"]
+    # Nothing that names a cause elsewhere: the largest first.
+    assert unnamed == ["exposed-communication", "host-bound", "straggler"]

@@ -26,8 +26,8 @@ from commprof.diagnosis.findings.overlapping import exposed_anyway
 from commprof.diagnosis.findings.reductions import gaps, of_gradients
 from commprof.diagnosis.findings.sharded import PACKING
 from commprof.diagnosis.findings.stages_apart import late_hosts
-from commprof.diagnosis.findings.unblocked import handed_over, packing, waited_for, without_waits
-from commprof.diagnosis.ground import Ground, ReferenceStep
+from commprof.diagnosis.findings.unblocked import handed_over, packing, short_waits, waited, waited_for, without_waits
+from commprof.diagnosis.ground import Ground
 from commprof.diagnosis.model import Evidence
 from commprof.diagnosis.on_path import all_of
 from commprof.intervals import Int64Array
@@ -122,7 +122,8 @@ def blocking_wait(ground: Ground) -> Iterator[Case]:
     gained, packed = without_waits(ground), packing(ground)
     # What a call waits for its peers goes behind compute together with it.
     claim = Claim(host, np.where(rows, ground.exposed.wait, 0), rest, idle)
-    back = _beside_backward(ground, claim) if gained is None else np.minimum(gained[0], _total(ground, claim))
+    short = np.array([short_waits(step) for step in ground.steps], np.int64)
+    back = _beside_backward(ground, claim) if gained is None else np.minimum(gained[0] + short, _total(ground, claim))
     evidence = [
         Evidence("exposed meanwhile", int(ground.exposed.rest[rows].sum()) // len(ground.steps), "ns"),
         Evidence("nothing queued afterwards", after // len(ground.steps), "ns"),
@@ -228,7 +229,7 @@ def _up_to(
     meanwhile = ground.per_step(exposed.step, taken)
     late = np.zeros(len(exposed), np.int64) if late is None else late
     after = ground.per_step(exposed.step, host + late) + ground.per_step(ground.idle.step, idle)
-    room = np.maximum(np.array([_waited(step, kind) for step in ground.steps], np.int64) - meanwhile, 0)
+    room = np.maximum(np.array([waited(step)[kind] for step in ground.steps], np.int64) - meanwhile, 0)
     share = np.minimum(room / np.maximum(after, 1), 1.0)
     claim.rest = taken + (late * share[exposed.step]).astype(np.int64)
     claim.host = (host * share[exposed.step]).astype(np.int64)
@@ -242,15 +243,6 @@ def _up_to(
     claim.host += (other * more[exposed.step]).astype(np.int64)
     claim.idle += (launching * more[ground.idle.step]).astype(np.int64)
     return claim
-
-
-def _waited(step: ReferenceStep, kind: int) -> int:
-    """How long the CPU of the reference rank waited in a step."""
-    if step.rank.delays is None:
-        return 0
-    windows = [number for number, name in enumerate(step.rank.shares.step_names) if name in step.unit.names]
-    known = step.rank.delays.waited
-    return sum(int(known[step.device.device, w][kind]) for w in windows if (step.device.device, w) in known)
 
 
 def allocator_retries(ground: Ground) -> Iterator[Case]:

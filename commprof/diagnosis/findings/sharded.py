@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import numpy as np
+
 from commprof.diagnosis.findings.case import Case, Claim, hideable, idle_of, ranks_of, reference_ranks, steps_of, whole
 from commprof.diagnosis.findings.prefetch import with_queues
+from commprof.diagnosis.findings.sizes import of_gathers
 from commprof.diagnosis.ground import Ground, Mask
 from commprof.diagnosis.model import Evidence
 from commprof.intervals import Int64Array
@@ -27,10 +30,10 @@ def _of_units(ground: Ground) -> Mask:
 
 def _case(
     ground: Ground, identity: str, title: str, rows: Mask, advice: tuple[str, ...], cause: str, *, hides: bool = False,
-    back: Int64Array | None = None,
+    back: Int64Array | None = None, others: Int64Array | None = None,
 ) -> Iterator[Case]:  # fmt: skip
     """A case of the exposed time of these rows, of which ``back`` ns come back in each step where not all of it does;
-    ``hides``: following the advice puts their calls behind compute.
+    ``hides``: following the advice puts their calls behind compute. ``others`` of each row is told of elsewhere.
 
     What only packing and unpacking hides would then go behind compute as well. It lies inside compute, so that it is
     stated beside what comes back.
@@ -51,6 +54,8 @@ def _case(
     if modules:
         evidence.append(Evidence("most exposed module", modules[0], ""))
     claim = hideable(ground, rows) if hides else whole(ground, rows)
+    if others is not None and claim.rest is not None:
+        claim.rest = np.maximum(claim.rest - others, 0)
     yield Case(
         identity, title, claim, advice, tuple(evidence), cause=cause, ranks=ranks_of(ground, rows),
         steps=steps_of(ground, rows), group_id=ground.one_group(rows), calls=ground.calls_in(rows), recoverable=back,
@@ -89,7 +94,7 @@ def gather_after_optimizer(ground: Ground) -> Iterator[Case]:
         ground, "gather-after-optimizer",
         "Updated parameters are gathered after the optimizer step, beside nothing", rows,
         _OF_TORCH if rows.any() and not (rows & ground.operation_is("all_gather")).any() else _OF_OTHERS,
-        "structural",
+        "structural", others=of_gathers(ground),
     )  # fmt: skip
 
 

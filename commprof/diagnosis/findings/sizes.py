@@ -20,6 +20,7 @@ from commprof.diagnosis.findings.reductions import (
     advised_caps,
     facts,
     fewer_buckets,
+    gathers_at_end,
     last_is_large,
     of_gradients,
     one_bucket,
@@ -89,9 +90,9 @@ def buckets_too_small(ground: Ground) -> Iterator[Case]:
     latency, told = np.where(rows, _latency(ground), 0.0), advised_caps(ground, rows)[0]
     saved = (ground.exposed.rest * latency).astype(np.int64)
     if fewer is not None:
-        saved = np.maximum(saved, _of_tail(ground, rows, fewer.gain))
+        saved = np.maximum(saved, _of_tail(ground, rows, fewer.gain)) + of_gathers(ground)
         needed, told = (needed if buckets.removable else fewer.layout.buckets), (fewer.told,)
-    path = None
+    path, elsewhere = None, 0 if fewer is None else fewer.others
     if buckets.removable:
         path = _on_path(ground, buckets.calls, buckets.removable, latency_of_buckets(ground, rows))
     yield from _small(ground, rows, buckets.calls, (latency, saved, buckets.removable), "buckets-too-small",
@@ -101,7 +102,7 @@ def buckets_too_small(ground: Ground) -> Iterator[Case]:
             f"Make buckets larger: raise {CAP} (default 25), reduce_bucket_size (DeepSpeed); the last bucket then is "
             "larger "
             "too and exposes more.",
-        ), path)  # fmt: skip
+        ), path, elsewhere)  # fmt: skip
 
 
 @dataclass(slots=True, eq=False)
@@ -139,9 +140,23 @@ def _find_small_buckets(ground: Ground) -> _Buckets | None:
     return _Buckets(rows, count, needed, fewer, calls, 1 - needed / count if small else 0.0)
 
 
+def of_gathers(ground: Ground) -> Int64Array:
+    """What of every exposed row is there because buckets that are too small are gathered one by one after the
+    optimizer; 0 where the critical path tells what fewer of them give back."""
+    buckets = _small_buckets(ground)
+    if buckets is None or buckets.fewer is None or buckets.removable:
+        return np.zeros(len(ground.exposed), np.int64)
+    return _out_of(ground, gathers_at_end(ground), buckets.fewer.gathers)
+
+
 def _of_tail(ground: Ground, rows: Mask, gain: int) -> Int64Array:
     """``gain`` ns of every step, out of what the given reductions expose after the backward pass."""
-    rest = np.where(tail_of(ground, rows), ground.exposed.rest, 0)
+    return _out_of(ground, tail_of(ground, rows), gain)
+
+
+def _out_of(ground: Ground, rows: Mask, gain: int) -> Int64Array:
+    """``gain`` ns of every step, out of what these rows expose, in proportion."""
+    rest = np.where(rows, ground.exposed.rest, 0)
     share = np.minimum(gain / np.maximum(ground.per_step(ground.exposed.step, rest), 1), 1.0)
     back: Int64Array = np.floor(rest * share[ground.exposed.step]).astype(np.int64)
     return back
@@ -216,12 +231,13 @@ def _in_units(ground: Ground, rows: Mask) -> bool:
 def _small(
     ground: Ground, rows: Mask, calls_of: list[Int64Array],
     saved: tuple[NDArray[np.float64], Int64Array, float], identity: str, title: str, advice: tuple[str, ...],
-    path: OnPath | None = None,
+    path: OnPath | None = None, elsewhere: int = 0,
 ) -> Iterator[Case]:  # fmt: skip
     """The case of too many calls: latency of those bound by it, and of the CPU's time to launch what need not be.
 
     The CPU's part comes back too: it launches these calls, not compute. ``calls_of`` are the calls of every step,
     ``saved`` the latency as a share of each row, what of its rest comes back, and which part of the calls need not be.
+    ``elsewhere`` comes back of other calls that others are charged with, nanoseconds per step.
     """
     exposed = ground.exposed
     latency, back_of_rest, removable = saved
@@ -251,9 +267,11 @@ def _small(
             Evidence("exposed latency", int(by_latency.sum()) // len(ground.steps), "ns"),
             Evidence("exposed while the CPU launches them", int(launching.sum()) // len(ground.steps), "ns"),
             Evidence("idle while the CPU launches them", int(wanted.sum()) // len(ground.steps), "ns"),
+            *((Evidence("and of calls that other findings are charged with", elsewhere, "ns"),) if elsewhere else ()),
         ),
         ranks=ranks_of(ground, rows), steps=steps_of(ground, rows), group_id=ground.one_group(rows), calls=calls,
-        recoverable=back, path=path, alone=back, confidence="estimate", cause="host-bound" if by_host else None,
+        recoverable=back, path=path, alone=back + elsewhere, confidence="estimate",
+        cause="host-bound" if by_host else None,
         threshold=Threshold(ground.limits.latency_share, "share of a call", "default: more latency than bytes"),
     )  # fmt: skip
 

@@ -106,6 +106,33 @@ class _Lane:
         return alone, int(self._replay(sooner)[windows, -1].sum())
 
 
+def short_waits(step: ReferenceStep) -> int:
+    """What the CPU of the reference rank waits for collectives in a step in waits so short that the replay knows of
+    none, nanoseconds: many of them hold up a CPU that the device is never ahead of as a long one would.
+
+    No more than the device was short of work in the step: otherwise the CPU was ahead by more than it waits.
+    """
+    trail, split = step.rank.trail, step.unit
+    if trail is None:
+        return 0
+    windows = [window for window in step.device.steps if window.name in split.names]
+    begin, end = (np.array([getattr(window.split, edge) for window in windows], np.int64) for edge in ("start", "end"))
+    known = int(trail.waits.within(begin, end).sum())
+    blocking, other = waited(step)
+    idle = (split.total("idle_host") or 0) + (split.total("exposed_host") or 0)
+    return max(0, min(blocking, blocking + other - known, idle))
+
+
+def waited(step: ReferenceStep) -> tuple[int, int]:
+    """How long the CPU of the reference rank waited in a step, for collectives and for all else, nanoseconds."""
+    if step.rank.delays is None:
+        return 0, 0
+    windows = [number for number, name in enumerate(step.rank.shares.step_names) if name in step.unit.names]
+    known = step.rank.delays.waited
+    found = [known[step.device.device, window] for window in windows if (step.device.device, window) in known]
+    return sum(int(row[0]) for row in found), sum(int(row[1]) for row in found)
+
+
 def _named(rank: RankAnalysis, names: tuple[str, ...]) -> Mask:
     """Which windows of a rank have these names."""
     return np.array([window.name in names for window in rank.devices[0].steps], np.bool_)

@@ -91,6 +91,28 @@ def test_every_call_that_comes_once_per_bucket_need_not_be_launched(more: dict[s
     assert 0.9 * gain <= (found["buckets-too-small"].recoverable_ns or 0) <= 1.3 * gain
 
 
+@pytest.mark.parametrize(
+    "more", [{"name": "zero1", "strategy": "zero1"}, {"name": "zero2", "strategy": "zero2", "microbatches": 2}],
+    ids=["one pass", "reduced after every micro-batch"],
+)  # fmt: skip
+def test_small_buckets_are_gathered_one_by_one_as_well(more: dict[str, object], tmp_path: Path) -> None:
+    # A device that decides the step: after the optimizer nothing runs beside the gathers, of which each has a latency.
+    job = {"layers": 8, "inner": 4, "steps": 5, "comm_launch_ns": 4_000}
+    whole = replicas(**(job | more), faults=(Fault("tiny-buckets", None, 65_536),))
+    usual = whole.without("tiny-buckets")
+    gain = (step_ns(simulate(make_plan(whole, 3))) or 0) - (step_ns(simulate(make_plan(usual, 3))) or 0)
+
+    found = {finding.id: finding for finding in diagnosed(whole, tmp_path / "tiny").findings}
+    without = {finding.id: finding for finding in diagnosed(usual, tmp_path / "usual").findings}
+
+    assert found["buckets-too-small"].severity != "info"
+    assert gain <= (found["buckets-too-small"].recoverable_ns or 0) <= 1.3 * gain
+    assert "buckets-too-small" not in without
+    # What is left to the gathers is what they take in the buckets of the usual size.
+    gathers = [one["gather-after-optimizer"].recoverable_ns or 0 for one in (found, without)]
+    assert gathers[0] == pytest.approx(gathers[1], rel=0.05)
+
+
 def test_units_of_sharded_parameters_are_no_buckets(tmp_path: Path) -> None:
     # Eight layers are scattered one by one, and reduced over replicas: sixteen reductions that no bucket size decides.
     hybrid = replicas(

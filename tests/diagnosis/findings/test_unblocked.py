@@ -155,3 +155,19 @@ def test_what_is_promised_is_what_the_run_takes_less(scenario: Scenario, tmp_pat
     assert len(found) == 1
     assert found[0].severity == "high"
     assert found[0].recoverable_ns == pytest.approx(gain, rel=0.08)
+
+
+@pytest.mark.parametrize(("strategy", "hidden"), [("ddp", 256), ("ddp", 128), ("zero1", 256)])
+def test_many_short_waits_hold_up_a_cpu_that_is_always_behind(strategy: str, hidden: int, tmp_path: Path) -> None:
+    # Small buckets, each done a few us after its launch: the CPU waits for every one and launches all else later.
+    scenario = Scenario(
+        name=strategy, strategy=strategy, layers=4, hidden=hidden, sequence=128, batch=2, steps=5, launch_ns=12_000,
+        comm_launch_ns=12_000, faults=(Fault("blocking-wait"), Fault("tiny-buckets", None, 4_096)),
+    )  # fmt: skip
+    usual = scenario.without("blocking-wait")
+    gain = (step_ns(simulate(make_plan(scenario, 3))) or 0) - (step_ns(simulate(make_plan(usual, 3))) or 0)
+
+    written = write_run(scenario, tmp_path, seed=3, causes=False, calls=False)
+    found = {finding.id: finding for finding in commprof.diagnose(commprof.analyze(written.folder)).findings}
+
+    assert found["blocking-wait"].recoverable_ns == pytest.approx(gain, rel=0.01)
