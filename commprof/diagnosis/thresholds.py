@@ -55,6 +55,12 @@ class Thresholds:
     """Allowance for latency: the base latency of a collective between hosts (nccl, ``tuning.cc``: 10 to 30 us)."""
     inner_latency_ns: int = 15_000
     """The same inside a host, where a message takes fewer and shorter hops (nccl, ``tuning.cc``: 7 to 15 us)."""
+    base_latency_ns: int = 8_400
+    """What a message pays once, however many hops it takes (nccl, ``tuning.cc``: Simple)."""
+    hop_latency_ns: int = 14_000
+    """... and for every hop between hosts (nccl, ``tuning.cc``: Simple over the network)."""
+    inner_hop_latency_ns: int = 5_700
+    """... and inside a host (nccl, ``tuning.cc``: Simple over PCIe, more than over NVLink)."""
     least_latency_ns: int = 10_000
     """The least between hosts: to claim a link the benefit of the doubt is its, what is promised is a bound."""
     least_inner_latency_ns: int = 7_000

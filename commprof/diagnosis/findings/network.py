@@ -249,9 +249,18 @@ def _apart(limits: Thresholds, sizes: Times) -> bool:
 
 
 def _latency(ground: Ground, one: _Measured, large: Mask, usual: int) -> Times:
-    """What each message may take beside its bytes, ns: the ``usual`` latency, or less where less shows."""
+    """The ``usual`` latency of each message, ns, or less where less shows; as often as it is paid."""
     shown = np.where(one.sizes[large] >= ground.limits.large_message, min(usual, one.latency), usual)
     return np.asarray(shown * _hops(ground, one, large))
+
+
+def _latency_most(ground: Ground, one: _Measured, large: Mask, usual: int, between: bool) -> Times:
+    """The most that each message may take beside its bytes, ns: large ones, which go in a pipeline, the ``usual`` one
+    or less where less shows; smaller ones the base of it once and what every hop adds."""
+    limits = ground.limits
+    hop = limits.hop_latency_ns if between else limits.inner_hop_latency_ns
+    by_hops = np.maximum(usual, limits.base_latency_ns + _hops(ground, one, large) * hop)
+    return np.where(one.sizes[large] >= limits.large_message, min(usual, one.latency), by_hops)
 
 
 def _efficiency(ground: Ground, one: _Measured, large: Mask, between: bool) -> float:
@@ -262,7 +271,7 @@ def _efficiency(ground: Ground, one: _Measured, large: Mask, between: bool) -> f
     """
     assert one.entry.ceiling is not None
     usual = ground.limits.latency_ns if between else ground.limits.inner_latency_ns
-    latency, taken = _latency(ground, one, large, usual), one.ns[large]
+    latency, taken = _latency_most(ground, one, large, usual, between), one.ns[large]
     at_peak = one.moved[large] / one.entry.ceiling.low
     sure = (one.sizes[large] >= ground.limits.large_message) & (at_peak >= latency) & (taken > latency)
     if (one.by_sizes or one.latency < usual) and sure.any():

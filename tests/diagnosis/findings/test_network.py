@@ -68,28 +68,49 @@ def test_inside_a_host_a_group_needs_what_the_link_there_takes(tmp_path: Path) -
     assert sorted(shorter[shorter > 0].tolist()) == [893_000] * 24
 
 
-def one_per_host(rank: int) -> Trace:
-    """Two hosts of one rank each, tensor parallel over them: four all-reduces of 10 MB per step, 1000 us each."""
+def reducing(rank: int, hosts: str = "AB", elements: int = 2_500_000, length: int = 1_000) -> Trace:
+    """Two ranks, tensor parallel: four all-reduces of fp32 per step, ``length`` us each; on two hosts 10 MB in 1000."""
     trace = Trace(rank=rank, world_size=2)
-    trace.top["host_name"] = "AB"[rank]
+    trace.top["host_name"] = hosts[rank]
     for step in range(3):
         at = 10_000 * step
         trace.step(step, at, at + 10_000)
         for number in range(4):
             tensor = {"group": "tp", "description": "tp", "ranks": [0, 1], "seq": 4 * step + number}
             trace.gemm(at, at + 500)
-            trace.all_reduce(at + 500, at + 1_500, metadata={**tensor, "elements": 2_500_000})
-            at += 1_500
+            trace.all_reduce(at + 500, at + 500 + length, metadata={**tensor, "elements": elements})
+            at += 500 + length
         trace.gemm(at, 10_000 * (step + 1))
     return trace
 
 
-def test_a_slow_network_comes_before_a_group_that_has_to_cross_it(judge: Callable[..., Judged], tmp_path: Path) -> None:
-    machine = tmp_path / "machine.json"
-    machine.write_text(json.dumps({"link_gbps": 300, "nic_gbps": 50, "nics": 1, "gpus": 1}))
+def described(folder: Path) -> Path:
+    """A machine of one GPU and one adapter of 50 GB/s per host, or of GPUs that 100 GB/s join."""
+    machine = folder / "machine.json"
+    machine.write_text(json.dumps({"link_gbps": 100, "nic_gbps": 50, "nics": 1, "gpus": 1}))
+    return machine
 
-    judged = judge(*map(one_per_host, range(2)), options=("--hardware", str(machine)))
+
+def test_a_slow_network_comes_before_a_group_that_has_to_cross_it(judge: Callable[..., Judged], tmp_path: Path) -> None:
+    machine = described(tmp_path)
+
+    judged = judge(*map(reducing, range(2)), options=("--hardware", str(machine)))
 
     # No placement helps. At 50 GB/s 10 MB need 200 us, and at least 10 for latency: of 1000 us 790 are too much.
     assert judged.named[:2] == ["low-bandwidth", "tp-across-hosts"]
     assert judged.by_id["low-bandwidth"]["recoverable_ns"] == pytest.approx(4 * 790_000, rel=0.001)
+
+
+@pytest.mark.parametrize(
+    ("hosts", "length", "low"), [("AB", 100, True), ("AB", 90, False), ("AA", 55, True), ("AA", 45, False)]
+)
+def test_a_small_message_pays_the_base_of_latency_once_and_each_hop(
+    hosts: str, length: int, low: bool, judge: Callable[..., Judged], tmp_path: Path
+) -> None:
+    judged = judge(
+        *(reducing(rank, hosts, 125_000, length) for rank in range(2)), options=("--hardware", str(described(tmp_path)))
+    )
+
+    # 500 kB go up and down one level. Between hosts: 10 us at 50 GB/s, 8.4 and twice 14 for latency: 46.4, more than
+    # half of 90 and less than half of 100. Inside one: 5 us at 100 GB/s, 8.4 and twice 5.7: 24.8.
+    assert ("low-bandwidth" in judged.by_id) == low
