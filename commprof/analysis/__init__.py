@@ -109,6 +109,7 @@ Late ranks:
     displaced          transfers exposed by waiting before them
     charges            what late ranks cost, followed back to where it began
     blame              why a rank was late
+    core_wait          ranks whose core others use too
     core_noise         what CPU cores differ by without a fault
     turns              pauses that go round
     levels             hosts, stages and replicas that are late together

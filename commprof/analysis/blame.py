@@ -9,6 +9,7 @@ import numpy as np
 
 from commprof.analysis.behaviour import COMM, COMPUTE, COPY, HOST, INPUT, OTHER
 from commprof.analysis.charges import Charges
+from commprof.analysis.core_wait import is_crowded, waits_for_core
 from commprof.analysis.lateness import INHERITED
 from commprof.analysis.model import Analysis, RankAnalysis
 from commprof.analysis.peers import Peers
@@ -65,6 +66,11 @@ def find_cause(
     largest = int(reasons.argmax())
     total = float(reasons.sum())
     share: Evidence = ((f"share of the charge: {_WORDS[largest]}", float(reasons[largest]) / max(total, 1.0), "share"),)
+    crowded = all(analysis.ranks[rank].on_cpu and is_crowded(analysis, rank) for rank in members)
+    if crowded:
+        # Gaps between operators, input and transfers take longer there too, whichever of them is the largest.
+        waited = max(waits_for_core(analysis, rank) or 0.0 for rank in members)
+        return Cause("slow-device", (*share, ("ready to run, but others used its core", waited, "share")))
     if largest != COMPUTE:
         return Cause(CAUSE_OF[largest], share)
     found = [excess for rank in members if (excess := compute_excess(analysis, peers, rank, steps)) is not None]

@@ -115,7 +115,16 @@ def _capture(manifests: Sequence[Manifest]) -> dict[str, Any]:
         "export_ns": typical([manifest.export_ns for manifest in manifests]),
         "environment": environment,
         "cores": {str(manifest.rank): manifest.cores for manifest in manifests if manifest.cores is not None},
+        "core_wait": {
+            str(manifest.rank): share for manifest in manifests if (share := _core_wait(manifest)) is not None
+        },
     }
+
+
+def _core_wait(manifest: Manifest) -> float | None:
+    """For which share of the recording the training thread was ready to run and had no core."""
+    wait = manifest.core_wait
+    return wait.ns / wait.of_ns if wait is not None and wait.of_ns > 0 else None
 
 
 def ranks_text(ranks: Sequence[int]) -> str:

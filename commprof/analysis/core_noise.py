@@ -15,6 +15,7 @@ import numpy as np
 
 from commprof.analysis.behaviour import COMPUTE, HOST, INPUT
 from commprof.analysis.blame import compute_excess
+from commprof.analysis.core_wait import is_crowded
 from commprof.analysis.lateness import Float64Array
 from commprof.analysis.model import Analysis, Note
 from commprof.analysis.peers import Peers
@@ -36,6 +37,12 @@ class Allowance:
 # operators took up to 1.16 times as long as on the other rank, and nobody ran more of them. On a core that has to be
 # shared with another program they took 1.56 to 2.32 times as long.
 ALLOWED = {HOST: Allowance(0.07, 0.15), INPUT: Allowance(0.03, 0.10)}
+EVEN_CORE = 1.1
+"""Below this many times the other ranks' time for equal operators a core is no slower than theirs."""
+_EVEN = Allowance(0.05, 0.15)
+"""Of host gaps on such a core. Python between the operators takes longer where these do, so long gaps without a fault
+go with a slow core: those above 2.2 % of the step (mean) were all on cores of 1.12 and more, and ranks of such even
+cores that were late for more work or input reached 3.5 %."""
 SLOW_CORE = 1.4
 """Equal operators that take this many times as long are a core that others use too; the middle of 1.16 and 1.56, as
 factors."""
@@ -71,14 +78,17 @@ def beyond_core_noise(
 def _beyond(analysis: Analysis, peers: Peers, rank: int, share: Float64Array, names: Sequence[str]) -> Float64Array:
     """What part of each charge counts; ``share`` are charges as shares of their step, shape ``(steps, reasons)``."""
     part = np.zeros_like(share)
+    allowance = dict(ALLOWED)
     excess = compute_excess(analysis, peers, rank, names)
+    if is_crowded(analysis, rank) or (excess is not None and excess.pace >= SLOW_CORE):
+        # Everything that runs on this core takes longer: Python between the operators and gloo's threads too.
+        return np.ones_like(share)
     if excess is not None:
-        if excess.pace >= SLOW_CORE:
-            # Everything that runs on this core takes longer: Python between the operators and gloo's threads too.
-            return np.ones_like(share)
+        if excess.pace < EVEN_CORE:
+            allowance[HOST] = _EVEN
         if excess.more > 0:
             part[:, COMPUTE] = excess.more / (excess.more + excess.slower)
-    for reason, allowed in ALLOWED.items():
+    for reason, allowed in allowance.items():
         usual = len(share) >= _FEWEST_STEPS and share[:, reason].mean() > allowed.mean
         part[:, reason] = 1.0 if usual else share[:, reason] > allowed.single
     return part

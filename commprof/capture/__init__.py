@@ -27,6 +27,7 @@ What is noted beside the trace:
     flight             sequence numbers from the Flight Recorder
     graph_notes        collectives of CUDA graphs
     clock_exchange     clocks of hosts against each other
+    core_wait          how long the training thread had no core
 
 What is left behind:
 

@@ -19,6 +19,7 @@ from enum import Enum, auto
 from types import TracebackType
 from typing import Any, Self
 
+from commprof.capture.core_wait import CoreWatch
 from commprof.capture.engine import Engine, RunFacts, Whereabouts
 from commprof.capture.folder import CaptureFolder, describe
 from commprof.capture.recording import Recording, RunState, manifest_of
@@ -222,6 +223,7 @@ class Capture:
     def _begin_recording(self) -> None:
         self._current.clock = Clock(start_ns=self._engine.unix_ns())
         self._engine.start()
+        self._current.watch = CoreWatch(self._engine.tick_ns)
         self._phase = Phase.RECORDING
         self._term.begin()
 
@@ -282,6 +284,7 @@ class Capture:
         recording.reason = reason
         recording.cut = None if reason is None else self._index
         self._engine.close_step()
+        recording.core_wait = recording.watch.seen() if recording.watch else None
         recording.clock = Clock(start_ns=recording.clock.start_ns, stop_ns=self._engine.unix_ns())
         # After an error a collective may be stuck on the device, and a process that can end must not wait
         # for it.

@@ -6,11 +6,12 @@ import socket
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from commprof.capture.core_wait import CoreWatch
 from commprof.capture.engine import RunFacts, Whereabouts
 from commprof.capture.folder import CaptureFolder
 from commprof.capture.surroundings import boot_id, communication_environment, cpu_affinity, usable_cores
 from commprof.capture.window import StepLog, Window
-from commprof.manifest import Clock, ClockSample, Manifest, SlowStep, step_name
+from commprof.manifest import Clock, ClockSample, CoreWait, Manifest, SlowStep, step_name
 from commprof.version import __version__
 
 
@@ -29,6 +30,8 @@ class Recording:
     reason: str | None = None
     clock: Clock = field(default_factory=Clock)
     facts: RunFacts = field(default_factory=RunFacts)
+    watch: CoreWatch | None = None
+    core_wait: CoreWait | None = None
 
     @property
     def complaint(self) -> str | None:
@@ -89,6 +92,7 @@ def manifest_of(run: RunState, recording: Recording, slow_steps: Sequence[SlowSt
         environment=communication_environment(),
         cores=usable_cores(),
         cpu_affinity=cpu_affinity(),
+        core_wait=recording.core_wait,
         flight=facts.flight,
         clock_samples=tuple(run.samples),
         cuda_graphs=facts.cuda_graphs,

@@ -44,6 +44,7 @@ from commprof.manifest.rank_manifest import (
 from commprof.manifest.run_facts import (
     Clock,
     ClockSample,
+    CoreWait,
     CudaGraph,
     FlightEntry,
     GraphCall,
@@ -59,6 +60,7 @@ __all__ = [
     "Bucket",
     "Clock",
     "ClockSample",
+    "CoreWait",
     "CudaGraph",
     "DdpModule",
     "FlightEntry",

@@ -17,7 +17,7 @@ from commprof.manifest.model_facts import (
     Placement,
     ProcessGroup,
 )
-from commprof.manifest.run_facts import Clock, ClockSample, CudaGraph, FlightEntry, SlowStep, StepTimes
+from commprof.manifest.run_facts import Clock, ClockSample, CoreWait, CudaGraph, FlightEntry, SlowStep, StepTimes
 
 FORMAT = "commprof.capture"
 VERSION = 1
@@ -33,7 +33,8 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     are named in the trace; ``cut_step`` is the one that the end of the recording cut, if any.
     What is known of the model is null or empty where there is no such thing, or where it was not found.
     ``environment`` holds the variables that change communication, ``cores`` the number of cores that the
-    process may use, ``cpu_affinity`` their numbers. Two ranks with one ``boot_id`` run on one kernel and
+    process may use, ``cpu_affinity`` their numbers, ``core_wait`` how long its
+    training thread had none while it was recorded. Two ranks with one ``boot_id`` run on one kernel and
     share its clock, whatever their host names. ``selection`` is the option ``ranks``, ``step_source`` what
     marked the steps.
     """
@@ -73,6 +74,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     environment: dict[str, str] = {}
     cores: int | None = None
     cpu_affinity: str | None = None
+    core_wait: CoreWait | None = None
     flight: tuple[FlightEntry, ...] = ()
     clock_samples: tuple[ClockSample, ...] = ()
     cuda_graphs: tuple[CudaGraph, ...] = ()

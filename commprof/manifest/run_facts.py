@@ -43,6 +43,13 @@ class ClockSample(msgspec.Struct, frozen=True, kw_only=True):
     rounds: int
 
 
+class CoreWait(msgspec.Struct, frozen=True, kw_only=True):
+    """``ns`` of ``of_ns`` the training thread was ready to run and had no core, while it was recorded."""
+
+    ns: int
+    of_ns: int
+
+
 class GraphCall(msgspec.Struct, frozen=True, kw_only=True):
     """One collective noted while a CUDA graph was captured; ``op`` as in the report, ``group`` as in ``groups``.
 

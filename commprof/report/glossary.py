@@ -76,8 +76,9 @@ MEASURED = (
         "The rest: no compute, no communication, no copy. Compute, exposed communication, exposed copies and idle "
         "add up to the step, to the nanosecond. Of a rank that trains on CPU cores (gloo) idle is time in which its "
         "training threads run no operator: Python, the autograd engine, calls that start a collective, the profiler, "
-        "whose own work lies there too, or the process waits for a core. The trace does not tell these apart, and "
-        "training without the profiler has less of it.",
+        "whose own work lies there too, or the process waits for a core. The trace does not tell these apart; a "
+        "capture says for how long the training thread was ready to run and had no core, as Linux counts it. "
+        "Training without the profiler has less of all this.",
     ),
     Term(
         "step",

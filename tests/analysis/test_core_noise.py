@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
 
 from commprof.analysis.behaviour import COMM, COMPUTE, HOST, INPUT, KernelTotals
+from commprof.analysis.blame import find_cause
 from commprof.analysis.core_noise import beyond_core_noise
 from commprof.analysis.lateness import INHERITED, REASONS, Float64Array
 from commprof.analysis.peers import Peers
@@ -26,7 +27,7 @@ def operators(count: int, ns: int) -> KernelTotals:
     )
 
 
-def job(late: KernelTotals, other: KernelTotals, on_cpu: bool = True) -> Any:
+def job(late: KernelTotals, other: KernelTotals, on_cpu: bool = True, core_wait: dict[str, float] | None = None) -> Any:
     """Two ranks; the first is the one that charges are about."""
     ranks = [
         SimpleNamespace(
@@ -37,7 +38,7 @@ def job(late: KernelTotals, other: KernelTotals, on_cpu: bool = True) -> Any:
         )
         for number, table in enumerate((late, other))
     ]
-    return SimpleNamespace(ranks=ranks, notes=[])
+    return SimpleNamespace(ranks=ranks, notes=[], capture={"core_wait": core_wait or {}})
 
 
 def charged(**by_step: list[float]) -> Float64Array:
@@ -100,9 +101,9 @@ def test_a_rank_with_fewer_and_larger_operators_of_a_name_is_no_slow_core() -> N
 @pytest.mark.parametrize(
     ("reason", "shares", "kept"),
     [
-        pytest.param("host", [0.04, 0.06, 0.05, 0.05], [0.0, 0.0, 0.0, 0.0], id="gaps as cores have them"),
+        pytest.param("host", [0.03, 0.06, 0.04, 0.05], [0.0, 0.0, 0.0, 0.0], id="gaps as cores have them"),
         pytest.param("host", [0.12, 0.14, 0.05, 0.13], [0.12, 0.14, 0.05, 0.13], id="gaps in most steps"),
-        pytest.param("host", [0.0, 0.2, 0.0, 0.01], [0.0, 0.2, 0.0, 0.0], id="one long gap"),
+        pytest.param("host", [0.0, 0.18, 0.0, 0.01], [0.0, 0.18, 0.0, 0.0], id="one long gap"),
         pytest.param("host", [0.0, 0.12, 0.0, 0.01], [0.0, 0.0, 0.0, 0.0], id="one gap of a sound run"),
         pytest.param("input", [0.02, 0.02, 0.01, 0.02], [0.0, 0.0, 0.0, 0.0], id="input as cores have it"),
         pytest.param("input", [0.05, 0.06, 0.04, 0.05], [0.05, 0.06, 0.04, 0.05], id="a slow loader"),
@@ -114,6 +115,46 @@ def test_gaps_and_input_count_beyond_what_sound_runs_show(reason: str, shares: l
     found = accused(analysis, charged(**{reason: shares, "compute": [0.05] * 4}))
 
     assert found == ({reason: kept} if any(kept) else {})
+
+
+@pytest.mark.parametrize(("late_ns", "part"), [(400, 1.0), (540, 1.0), (560, 0.0), (690, 0.0)])
+def test_gaps_go_with_a_slow_core(late_ns: int, part: float) -> None:
+    """Equal operators take 500 ns on the other rank: a core that takes as long has no slow Python between them."""
+    analysis = job(operators(10, late_ns), operators(10, 500))
+
+    found = accused(analysis, charged(host=[0.06] * 4))
+
+    assert found == ({"host": [0.06] * 4} if part else {})
+
+
+@pytest.mark.parametrize(
+    ("core_wait", "counts"),
+    [
+        pytest.param({"0": 0.52, "1": 0.04}, True, id="another program has half of its core"),
+        pytest.param({"0": 0.18, "1": 0.04}, False, id="threads of its own and of the system"),
+        pytest.param({"0": 0.52, "1": 0.50}, False, id="both cores alike"),
+        pytest.param({"0": 0.52}, False, id="of the other nobody knows"),
+        pytest.param({}, False, id="nobody knows"),
+    ],
+)
+def test_whoever_waits_for_its_core_is_late_for_all_of_it(core_wait: dict[str, float], counts: bool) -> None:
+    """Equal operators take 1.12 times as long, which alone would be no evidence."""
+    analysis = job(operators(10, 560), operators(10, 500), core_wait=core_wait)
+    charges = charged(compute=[0.05] * 4, host=[0.06] * 4)
+
+    found = accused(analysis, charges)
+
+    assert found == ({"compute": [0.05] * 4, "host": [0.06] * 4} if counts else {})
+    if counts:
+        cause = find_cause(
+            analysis,
+            cast(Any, SimpleNamespace(own=charges)),
+            Peers(np.zeros(2, np.int64), np.empty(0, np.int64)),
+            (0,),
+            STEPS,
+        )
+        assert cause.name == "slow-device"
+        assert ("ready to run, but others used its core", 0.52, "share") in cause.evidence
 
 
 def test_two_steps_are_judged_as_single_ones() -> None:

@@ -150,7 +150,7 @@ KEYS: dict[str, set[str]] = {
     "input.files.0.skipped": {
         "bad_event", "no_duration", "negative_duration", "non_finite", "zero_timestamp", "bad_metadata",
     },
-    "input.capture": {"profiled_step_ns", "unprofiled_step_ns", "export_ns", "environment", "cores"},
+    "input.capture": {"profiled_step_ns", "unprofiled_step_ns", "export_ns", "environment", "cores", "core_wait"},
     "input.hardware": {"name", "source"},
     "ranks.0": {"rank", "device", "windows", "whole", "steps", "steps_without_window", "mean"},
     "ranks.0.whole": BOUNDED,

@@ -303,6 +303,7 @@ def report_of(
                 "export_ns": None,
                 "environment": {},
                 "cores": {},
+                "core_wait": {},
             },
             "hardware": {"name": None, "source": None},
             "world_size": world,

@@ -64,8 +64,8 @@ _WORK_OR_DEVICE = ("it computes longer, for more work or a slow device", (
 ))  # fmt: skip
 """Of a stage that is one rank, whose equal kernels last longer than those of other stages."""
 
-_OWN = {"host": ("launch", "pause"), "input": ("input",)}
-"""Idle time of a late rank itself, by what makes it late."""
+_OWN = {"host": ("launch", "pause", "between-operators"), "input": ("input",)}
+"""Idle time of a late rank itself, by what makes it late; on a CPU its gaps are between operators."""
 
 
 def late_input(ground: Ground) -> Iterator[Case]:

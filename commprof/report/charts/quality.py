@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from commprof.report.charts.wording import Json, clean, count
 from commprof.report.note_words import NOTES
-from commprof.units import format_bytes, format_ns
+from commprof.units import format_bytes, format_ns, format_share
 
 MOST_FILES = 100
 FILES_SHOWN_AT_ONCE = 12
@@ -108,6 +108,11 @@ def _capture(run: Json) -> list[tuple[str, str]]:
     cores = sorted({number for number in (capture.get("cores") or {}).values() if number})
     if cores:
         lines.append(("CPU cores of a rank", " to ".join(dict.fromkeys((f"{cores[0]:,}", f"{cores[-1]:,}")))))
+    waits = [share for share in (capture.get("core_wait") or {}).values() if share is not None]
+    if waits:
+        lines.append(
+            ("Ready to run, without a core", " to ".join(dict.fromkeys(map(format_share, (min(waits), max(waits))))))
+        )
     settings = [f"{clean(name, 60)}={clean(value, 60)}" for name, value in (capture.get("environment") or {}).items()]
     if settings:
         lines.append(("Settings of the process", ", ".join(settings[:MOST_NAMES])))

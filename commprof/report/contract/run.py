@@ -56,13 +56,18 @@ class Ignored(TypedDict):
 
 
 class Capture(TypedDict):
-    """What the capture wrote about the run; null or empty for other traces."""
+    """What the capture wrote about the run; null or empty for other traces.
+
+    ``core_wait`` is for each rank the share of the recording for which its training thread was ready to run and had
+    no core.
+    """
 
     profiled_step_ns: Length | None
     unprofiled_step_ns: Length | None
     export_ns: Length | None
     environment: dict[str, Any]
     cores: dict[str, Any]
+    core_wait: dict[str, Any]
 
 
 class Hardware(TypedDict):

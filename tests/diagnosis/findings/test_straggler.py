@@ -71,6 +71,24 @@ def test_a_late_rank_that_loses_the_most_itself_is_charged_with_its_own_time(
     assert (int(claim.idle.sum()), int(claim.host.sum())) == (claimed * len(ground.steps), 0)
 
 
+def test_a_pause_between_the_operators_of_a_core_is_time_of_its_rank() -> None:
+    # 950 us of an operator, 550 us in which nothing runs, and 1500 us of an operator again: it is charged with 500 us.
+    trace = Trace(rank=1)
+    for number in range(4):
+        at = STEP * number
+        trace.step(number, at, at + STEP)
+        trace.cpu_op("aten::mm", at, at + 950)
+        trace.cpu_op("aten::mm", at + 1_500, at + STEP)
+        trace.annotation("gloo:all_reduce", at + 2_000, at + 2_100, tid=201)
+    ground = ground_of(trace, environment={})
+    row = Straggler(None, None, None, "persistent", 500_000, 0.2, 4, 4, "host", (), (), (1,), ())
+
+    claim = own_time(ground, row)
+
+    assert claim.idle is not None
+    assert int(claim.idle.sum()) == 500_000 * len(ground.steps)
+
+
 def test_lateness_from_before_the_capture_does_not_dilute_the_steps_after_it(judge: Judge) -> None:
     # Both ranks compute alike but for 300 us that rank 1 needs more in every step; and it begins 20 ms late.
     late, begins, traces = 300, 20_000, []
