@@ -84,19 +84,24 @@ class Ledger:
 def judge(ground: Ground, cases: Iterable[Case], ledger: Ledger) -> list[tuple[Finding, Charge]]:
     """Findings with what they are charged over the reference steps, in the order of precedence.
 
-    What makes calls last longer may give back time although others are charged with all of it, or the reference ranks
-    lose it by waiting.
+    What makes calls last longer, and launching, may give back time although others are charged with all of it, or the
+    reference ranks lose it by waiting.
     """
     charged = []
     for case in cases:
         taken = ledger.charge(case)
-        if not _timed(case) or _any(taken) or case.shorter is not None or _worth_alone(ground, case):
+        if not _timed(case) or _any(taken) or _told_elsewhere(case) or _worth_alone(ground, case):
             charged.append((case, taken))
     return [
         (_finding(ground, case, taken, back), Charge({part: int(ns.sum()) for part, ns in taken.items()}))
         for (case, taken), back in zip(charged, _promises(ground, charged), strict=True)
         if not _timed(case) or _any(taken) or back or _worth_alone(ground, case)
     ]
+
+
+def _told_elsewhere(case: Case) -> bool:
+    """Whether a replay, or what others leave of the critical path, tells what comes back without any charge."""
+    return case.shorter is not None or (case.path is not None and case.path.at_most is not None)
 
 
 def _any(taken: dict[str, Int64Array]) -> bool:

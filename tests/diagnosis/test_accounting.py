@@ -212,6 +212,29 @@ def test_what_the_program_is_like_promises_what_causes_leave(tmp_path: Path) -> 
     assert promised[0] == pytest.approx(lost - lost // 2, abs=len(analysis.ranks) + 1)
 
 
+def test_launching_on_the_path_comes_back_where_others_are_charged_with_all_time(tmp_path: Path) -> None:
+    # Given a run of which half of the lost time is launching on the critical path, as where all ranks wait for one and
+    # its CPU decides the step; a structural finding is charged with everything.
+    analysis = simulated(0, tmp_path)[0]
+    for rank in analysis.ranks:
+        assert rank.trail is not None
+        rank.trail.progress = None
+    ground, path = ground_of(analysis), analysis.critical_path
+    assert path is not None
+    lost = ground.lost // len(ground.steps)
+    path.cpu = np.full(len(analysis.ranks), lost // 2 * path.steps // len(analysis.ranks))
+    everything = Claim(idle=ground.idle.ns, copy=ground.copies, **vars_of(ground))
+    first = Case("pipeline-bubble", "", everything, (), host_back=True, structural=True)
+    late = Case("host-bound", "", Claim(idle=ground.idle.ns), (), path=all_of(path, "cpu", at_most=lost))
+
+    found = judge(ground, [first, late], Ledger(ground))
+
+    assert [(finding.id, charge.ns > 0) for finding, charge in found] == [
+        ("pipeline-bubble", True), ("host-bound", False),
+    ]  # fmt: skip
+    assert found[1][0].recoverable_ns == pytest.approx(lost // 2, abs=len(analysis.ranks))
+
+
 def vars_of(ground: Ground) -> dict[str, Any]:
     """All parts of all exposed rows, as a claim asks for them."""
     return {part: getattr(ground.exposed, part) for part in PARTS}
