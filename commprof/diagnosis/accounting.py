@@ -126,7 +126,7 @@ def _promises(ground: Ground, charged: list[tuple[Case, dict[str, Int64Array]]])
     What the critical path tells for sure goes first, of that the cause with the fewest ranks. All together promise no
     more than the reference ranks lose, and causes on the CPU no more than there is to gain with faster ones.
     """
-    room = cpu_room(ground)
+    room: int | None = ground.once("cpu room", lambda: cpu_room(ground))
     path, left = PathLedger(ground.analysis.critical_path, room), ground.lost // len(ground.steps)
     out: list[int | None] = [None] * len(charged)
     stated = [index for index, (case, _) in enumerate(charged) if _timed(case) and not case.nothing_back]

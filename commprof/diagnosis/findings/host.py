@@ -26,10 +26,11 @@ from commprof.diagnosis.findings.overlapping import exposed_anyway
 from commprof.diagnosis.findings.reductions import gaps, of_gradients
 from commprof.diagnosis.findings.sharded import PACKING
 from commprof.diagnosis.findings.stages_apart import late_hosts
+from commprof.diagnosis.findings.stalls import stalls_by_step
 from commprof.diagnosis.findings.unblocked import handed_over, packing, short_waits, waited, waited_for, without_waits
 from commprof.diagnosis.ground import Ground
 from commprof.diagnosis.model import Evidence
-from commprof.diagnosis.on_path import all_of
+from commprof.diagnosis.on_path import OnPath, all_of
 from commprof.intervals import Int64Array
 
 BLOCKING, OTHER = range(2)
@@ -49,9 +50,13 @@ def input_bound(ground: Ground) -> Iterator[Case]:
     """The device idles while the loop waits for its next batch."""
     idle, host = idle_of(ground, "input"), delayed(ground, "input")
     behind = behind_stage(ground, "input")
-    if not idle.any() and not host.any() and behind is None:
+    path = all_of(ground.analysis.critical_path, "inputs")
+    alone = stalls_by_step(ground, _of_equals(ground, path))
+    if not idle.any() and not host.any() and behind is None and alone is None:
         return
     claim = Claim(idle=idle, host=np.where(ground.exposed.awaited, 0, host))
+    seen = idle.any() or (claim.host is not None and claim.host.any())
+    of_its_own = reference_ranks(ground) if seen or alone is None else _fetching(ground)
     evidence = [
         Evidence("idle while the loop waits for input", int(idle.sum()) // len(ground.steps), "ns"),
         Evidence("times per step", _count(ground, "input"), "times"),
@@ -70,9 +75,27 @@ def input_bound(ground: Ground) -> Iterator[Case]:
         ),
         tuple(evidence),
         host_back=True, cause="input",
-        ranks=tuple(sorted({*reference_ranks(ground), *(behind.ranks if behind else ())})), steps=all_steps(ground),
-        path=all_of(ground.analysis.critical_path, "inputs"), measured=_longest_fetch(ground),
+        ranks=tuple(sorted({*of_its_own, *(behind.ranks if behind else ())})), steps=all_steps(ground),
+        path=path, measured=_longest_fetch(ground), alone=alone,
     )  # fmt: skip
+
+
+def _fetching(ground: Ground) -> tuple[int, ...]:
+    """The ranks that fetch for at least half as long as the one of them that the critical path goes through most."""
+    path, ranks = ground.analysis.critical_path, ground.analysis.ranks
+    if path is None:
+        return ()
+    most = path.fetched[int(np.argmax(path.inputs))]
+    return tuple(ranks[index].rank for index in np.flatnonzero(2 * path.fetched >= most).tolist())
+
+
+def _of_equals(ground: Ground, path: OnPath | None) -> OnPath | None:
+    """Inputs on the path of ranks that are not named for theirs: those of late ranks are told with them."""
+    named = [rank for row in ground.analysis.stragglers if row.cause == "input" for rank in row.members]
+    if path is None or not named:
+        return path
+    late = np.isin([rank.rank for rank in ground.analysis.ranks], named)
+    return OnPath({kind: np.where(late, 0, ns) for kind, ns in path.parts.items()})
 
 
 def _longest_fetch(ground: Ground) -> Int64Array | None:

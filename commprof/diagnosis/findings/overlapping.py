@@ -28,12 +28,15 @@ def with_overlap(ground: Ground, rows: Mask, found: list[Reductions], cap: int |
     Gradients are taken to be ready in proportion to their bytes, even where the kernel that makes them would have to be
     cut for that: which kernel makes which is not known, and what comes back is a bound. What is reduced after the
     backward pass then stays exposed: the last bucket at least, and what queues before it. Some of that may run while
-    the CPU launches what comes next, which does not start sooner then.
+    the CPU launches what comes next, which does not start sooner then. Where the device also idles between reductions
+    until the next one is launched, it is the end of the last one that comes sooner.
     """
     exposed = ground.exposed
     late = ground.per_step(exposed.step, np.where(rows, exposed.rest + exposed.wait, 0))
     launching = ground.per_step(exposed.step, np.where(rows & exposed.awaited, exposed.host, 0))
-    back: Int64Array = np.clip(late + launching - _after_overlap(ground, found, cap), 0, late)
+    ends = np.array([_goes_on(ground, index, step) for index, step in enumerate(found)], np.int64)
+    now = np.maximum(late + launching, ends)
+    back: Int64Array = np.clip(now - _after_overlap(ground, found, cap), 0, late)
     return back
 
 
@@ -47,13 +50,17 @@ class Schedule:
     back: Int64Array
 
 
-def schedule(ground: Ground, last: Mask, found: list[Reductions], cap: int | None = None) -> Schedule:
-    """What overlap would bring; ``last`` are the rows of the last series, ``found`` its reductions.
+def schedule(
+    ground: Ground, last: Mask, found: list[Reductions], cap: int | None = None, beside: Mask | None = None
+) -> Schedule:
+    """What overlap would bring; ``last`` are the rows of the last series, ``found`` its reductions. What other rows
+    ``beside`` them expose would go with them: reductions of several groups share the time in which none is hidden.
 
     Where gradients are reduced after the backward pass of every micro-batch and none of that is hidden, overlap hides
     as much of each series. What it leaves exposed of the earlier ones is there because they are repeated.
     """
-    rows, claim, back = last.copy(), hideable(ground, last), with_overlap(ground, last, found, cap)
+    rows, claim = last.copy(), hideable(ground, last)
+    back = with_overlap(ground, last if beside is None else last | beside, found, cap)
     early, series = all_gradients(ground)
     early &= ~last & ~ground.cause_is(*NOT_OVERLAP)
     times = np.array(repeats(ground, series), np.int64)
@@ -90,13 +97,24 @@ def _after_overlap(ground: Ground, found: list[Reductions], cap: int | None) -> 
     return np.array([_stays(ground, index, step, size, launched=True) for index, step in enumerate(found)], np.int64)
 
 
+def _goes_on(ground: Ground, index: int, found: Reductions) -> int:
+    """How long reductions go on after the backward pass as they are, between them what the device has no work for; 0
+    where it is not known when the pass ends."""
+    end = _backward(ground, ground.steps[index], found)[1] if len(found.calls) else None
+    return 0 if end is None else max(0, int(ground.steps[index].rank.calls.end[found.calls].max()) - end)
+
+
 def _stays(ground: Ground, index: int, found: Reductions, cap: int, *, launched: bool = False) -> int:
-    """How long reductions go on after the backward pass if each starts as soon as its gradients are ready."""
+    """How long reductions go on after the backward pass if each starts as soon as its gradients are ready.
+
+    Those on streams of their own, as of groups of other ranks, run side by side: the stream that ends last decides.
+    """
     if not len(found.calls):
         return 0
     step = ground.steps[index]
     lasted, size = transfers(ground, step)[found.calls], np.maximum(found.size, 0)
     parts = np.clip(-(-size // cap), 1, _MOST_PARTS)
+    stream = np.repeat(step.rank.calls.stream[found.calls], parts)
     lasted, size = np.repeat(lasted / parts, parts), np.repeat(size / parts, parts)
     total = float(size.sum())
     share = np.cumsum(size) / total if total else np.arange(1, len(size) + 1) / len(size)
@@ -107,9 +125,12 @@ def _stays(ground: Ground, index: int, found: Reductions, cap: int, *, launched:
         begin = np.maximum(
             begin, np.repeat(np.where(at == NOT_LAUNCHED, end - backward, at) - end, parts) + (share - 1) * backward
         )
-    # Each bucket ends no sooner than any before it is ready and all from there on are through.
-    after = np.cumsum(lasted[::-1])[::-1]
-    return round(max(0.0, float((begin + after).max())))
+    # Each bucket ends no sooner than any before it on its stream is ready and all from there on are through.
+    stays = 0.0
+    for one in np.unique(stream).tolist():
+        mine = stream == one
+        stays = max(stays, float((begin[mine] + np.cumsum(lasted[mine][::-1])[::-1]).max()))
+    return round(stays)
 
 
 def _backward(ground: Ground, step: ReferenceStep, found: Reductions) -> tuple[int, int | None]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from commprof.diagnosis.ground import Ground, Mask
+from commprof.diagnosis.ground import Ground, Mask, ReferenceStep
 from commprof.intervals import Int64Array, union
 
 _NEAR_NS = 5_000
@@ -21,16 +21,27 @@ _NEAR_NS = 5_000
 def with_queues(ground: Ground, late: Mask, gathers: Mask, units: Mask) -> tuple[Mask, Int64Array]:
     """Exposed rows of late gathers together with what they queued behind, and what comes back in each step.
 
-    ``gathers`` are all gathers of parameters, ``units`` these and the reductions of the same units.
+    ``gathers`` are all gathers of parameters, ``units`` these and the reductions of the same units. The program is the
+    same in every step: where one of them shows that nothing prefetches, gathers that queue are late in the others too.
     """
     rows, back = late.copy(), np.zeros(len(ground.steps), np.int64)
     awaited = late | (gathers & ground.cause_is("queued", "serialised"))
-    for index in np.unique(ground.exposed.step[late]).tolist():
+    for index in np.unique(ground.exposed.step[awaited]).tolist() if late.any() else ():
         mine = np.flatnonzero(ground.exposed.step == index)
         mine = mine[np.argsort(ground.exposed.start[mine], kind="stable")]
         chosen, back[index] = _of_step(ground, index, mine, late[mine], (gathers[mine], units[mine], awaited[mine]))
         rows[mine[chosen]] = True
     return rows, back
+
+
+def _beside_packing(step: ReferenceStep, before: Int64Array) -> Mask:
+    """Of which stretches of exposed time the calls ran beside nothing before, or packing and unpacking alone: they
+    start ``before`` ns sooner, the shortest all together no longer than packing runs beside communication."""
+    order = np.argsort(before, kind="stable")
+    longer = np.where(before > _NEAR_NS, before, 0)[order]
+    out = np.zeros(len(before), np.bool_)
+    out[order] = np.cumsum(longer) <= step.total("overlap_comm_copies")
+    return out
 
 
 def _of_step(
@@ -43,11 +54,13 @@ def _of_step(
     first, stretch = np.flatnonzero(fresh), np.cumsum(fresh) - 1
     starts, ends = begin[first], np.maximum.reduceat(end, first)
     # What ran beside the compute before was not launched too late.
-    alone = calls.start[call] >= starts[stretch] - _NEAR_NS
-    whole = np.logical_and.reduceat(units & alone, first)
+    before = np.maximum.reduceat(starts[stretch] - calls.start[call], first)
+    whole = np.logical_and.reduceat(units, first) & _beside_packing(ground.steps[index], before)
     whole &= np.logical_or.reduceat(awaited & (end == ends[stretch]), first)
     chosen = whole[stretch] | late
     held = np.flatnonzero(np.logical_or.reduceat(chosen, first))
+    if not len(held):
+        return chosen, 0
     ns = np.where(chosen, exposed.rest[mine] + exposed.wait[mine], 0)
     gathered = np.add.reduceat(np.where(gathers, ns, 0), first)[held]
     reduced = np.add.reduceat(np.where(gathers, 0, ns), first)[held]

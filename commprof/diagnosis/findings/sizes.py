@@ -50,7 +50,8 @@ def bucket_too_large(ground: Ground) -> Iterator[Case]:
     last = np.zeros(len(rows), np.bool_)
     for index, step in enumerate(found):
         last |= (ground.exposed.step == index) & np.isin(ground.exposed.call, step.calls[-1:])
-    better = schedule(ground, rows & last & ~ground.cause_is(*NOT_OVERLAP), found, cap)
+    rows &= ~ground.cause_is(*NOT_OVERLAP)
+    better = schedule(ground, rows & last, found, cap, beside=tail_of(ground, rows))
     rows = better.rows
     size = max(int(step.size[-1]) for step in found)
     told, predicted = advised_caps(ground, rows)

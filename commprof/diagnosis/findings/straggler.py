@@ -21,6 +21,7 @@ from commprof.diagnosis.findings.case import Case, Claim, delayed, idle_of, step
 from commprof.diagnosis.findings.on_cpu import computes_on_cpu
 from commprof.diagnosis.findings.shorter import given_back
 from commprof.diagnosis.findings.stages_apart import longer_on_path, slow_kernels
+from commprof.diagnosis.findings.stalls import stalls_by_step
 from commprof.diagnosis.ground import P2P, Ground, Mask, ReferenceStep
 from commprof.diagnosis.model import Evidence
 from commprof.diagnosis.on_path import OnPath, of_late
@@ -100,6 +101,7 @@ def _late(ground: Ground) -> Iterator[Case]:
             calls = ground.calls_in(mine)
         else:
             calls = _calls(ground, row) or ground.calls_in(mine)
+        path = _on_path(ground, row, claim)
         why, advice = _WORK_OR_DEVICE if row.or_cause is not None else _WHY.get(row.cause, _WHY["unknown"])
         if row.cause == "inherited" and not ground.analysis.missing_ranks:
             advice = ("Record more steps to see what makes it late.",)
@@ -116,8 +118,7 @@ def _late(ground: Ground) -> Iterator[Case]:
             ),
             cause=row.cause, or_cause=row.or_cause, ranks=() if row.kind == "rotating" else tuple(row.members),
             steps=steps_of(ground, mine), group_id=ground.one_group(mine), calls=calls, recoverable=back,
-            host_back=True, measured=_measured(ground, row),
-            path=_on_path(ground, row, claim),
+            host_back=True, measured=_measured(ground, row), path=path, alone=stalls_by_step(ground, path),
         )  # fmt: skip
 
 

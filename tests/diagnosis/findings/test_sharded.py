@@ -78,6 +78,35 @@ def test_a_gather_can_be_prefetched_beside_communication_on_other_streams(judge:
     assert (finding["charged_ns"], finding["recoverable_ns"]) == (200_000, 200_000)
 
 
+def test_a_gather_that_queues_was_not_prefetched_where_another_step_shows_that_none_is(judge: Judge) -> None:
+    # Given a step with a gather of 200 us after its layer; and one in which one of 200 us queues behind a reduction of
+    # 100.
+    trace = Trace()
+    trace.step(1, -50, 2000)
+    trace.gemm(0, 1000, launch=-20)
+    trace.all_gather(1000, 1200, stream=21, launch=50)
+    trace.gemm(1200, 1990, launch=52)
+    trace.step(2, 2000, 5000)
+    backward = {"thread": BACKWARD_THREAD}
+    trace.cpu_op(LAYER, 2051, 2058, tid=BACKWARD_THREAD)
+    trace.gemm(2060, 3000, launch=2052, **backward)
+    trace.cpu_op(
+        "autograd::engine::evaluate_function: torch::autograd::AccumulateGrad", 2059, 2061, tid=BACKWARD_THREAD
+    )
+    trace.reduce_scatter(3000, 3100, stream=21, launch=2060, **backward)
+    trace.all_gather(3100, 3300, stream=21, launch=2062, **backward)
+    trace.cpu_op(LAYER, 2063, 2070, tid=BACKWARD_THREAD)
+    trace.gemm(3300, 3900, launch=2064, **backward)
+    trace.step(3, 5000, 5100)
+    trace.gemm(5000, 5090, launch=2070)
+
+    judged = judge(trace)
+
+    # Then in both the gather could run beside the layer before, and the reduction beside the one after it.
+    finding = judged.by_id["fsdp-no-prefetch"]
+    assert (finding["charged_ns"], finding["recoverable_ns"]) == (250_000, 250_000)
+
+
 def test_c148_a_gather_that_the_cpu_launched_late(judge: Judge) -> None:
     judged = judge(layer_then_gather(1005, 1010, 1210))
 
