@@ -117,7 +117,7 @@ def _worth_alone(ground: Ground, case: Case) -> bool:
     them it costs that time again, so that a reader has to know of it as well."""
     if case.alone is None or int(case.alone.sum()) < ground.limits.finding * ground.duration:
         return False
-    return len(ground.steps) < ground.limits.enough_steps or _above_noise(ground, case.alone)
+    return case.by_event or len(ground.steps) < ground.limits.enough_steps or _above_noise(ground, case.alone)
 
 
 def _promises(ground: Ground, charged: list[tuple[Case, dict[str, Int64Array]]]) -> list[int | None]:

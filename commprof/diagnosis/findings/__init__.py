@@ -22,6 +22,7 @@ from commprof.diagnosis.findings.dataparallel import (
     repeated_reduction,
 )  # fmt: skip
 from commprof.diagnosis.findings.expert import all_to_all_imbalance
+from commprof.diagnosis.findings.held_at_start import held_at_start
 from commprof.diagnosis.findings.host import (
     allocator_retries,
     blocking_wait,
@@ -49,6 +50,7 @@ from commprof.diagnosis.findings.sharded import (
     serialised_communicator,
 )  # fmt: skip
 from commprof.diagnosis.findings.sizes import bucket_too_large, buckets_too_small, tiny_messages
+from commprof.diagnosis.findings.slow_on_path import slow_on_path
 from commprof.diagnosis.findings.straggler import late_input, straggler
 from commprof.diagnosis.findings.tensor import tp_across_hosts, tp_has_to_cross, tp_structural
 from commprof.diagnosis.ground import Ground
@@ -56,11 +58,13 @@ from commprof.diagnosis.ground import Ground
 Rule = Callable[[Ground], Iterator[Case]]
 
 RULES: tuple[Rule, ...] = (
+    held_at_start,
     profiler_start,
     late_input,
     input_bound,
     straggler,
     paused_on_path,
+    slow_on_path,
     late_start,
     network_intermittent,
     slow_link,

@@ -14,6 +14,8 @@ from commprof.diagnosis.ground import Ground, Mask, ReferenceStep
 from commprof.intervals import Int64Array
 from commprof.trace.model import NOT_LAUNCHED
 
+_NEAR_NS = 5_000
+"""Reductions that follow each other so closely leave the device no time to idle."""
 _MOST_PARTS = 10_000
 """Into more buckets no reduction is cut: a quarter of a terabyte in the usual ones, or the size of a damaged file."""
 
@@ -98,10 +100,16 @@ def _after_overlap(ground: Ground, found: list[Reductions], cap: int | None) -> 
 
 
 def _goes_on(ground: Ground, index: int, found: Reductions) -> int:
-    """How long reductions go on after the backward pass as they are, between them what the device has no work for; 0
-    where it is not known when the pass ends."""
+    """How long reductions go on after the backward pass as they are, where the device idles between them; 0 where it
+    does not, or where it is not known when the pass ends."""
     end = _backward(ground, ground.steps[index], found)[1] if len(found.calls) else None
-    return 0 if end is None else max(0, int(ground.steps[index].rank.calls.end[found.calls].max()) - end)
+    if end is None:
+        return 0
+    calls = ground.steps[index].rank.calls
+    order = found.calls[np.argsort(calls.start[found.calls], kind="stable")]
+    reached = np.maximum.accumulate(calls.end[order])
+    gaps = np.maximum(calls.start[order][1:] - reached[:-1], 0).sum()
+    return max(0, int(reached[-1]) - end) if gaps > _NEAR_NS else 0
 
 
 def _stays(ground: Ground, index: int, found: Reductions, cap: int, *, launched: bool = False) -> int:

@@ -57,6 +57,8 @@ _WHY = {
         "Record with CPU activity on all ranks: what the late rank did before its calls decides.",
     )),
 }  # fmt: skip
+LATE_BY = {cause: _WHY[cause] for cause in ("host", "input", "slow-device")}
+"""Why ranks are late and what to do about it, for findings that know it from the critical path."""
 _WORK_OR_DEVICE = ("it computes longer, for more work or a slow device", (
     "Swap the devices of this stage and another one (another order of ranks or hosts): what stays with the stage is "
     "work, what moves with the device is a slow device. No other rank runs this stage, so this trace cannot tell.",
