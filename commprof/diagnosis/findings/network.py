@@ -26,6 +26,8 @@ from commprof.trace.operations import OPERATIONS
 from commprof.units import format_gbps
 
 _HALF_OF_THE_LINK = 0.5
+_SEVERAL = 3
+"""Where bytes take so many times the usual latency it is too small a part to be in doubt."""
 _APART = 1.5
 """Messages of sizes so far apart tell latency from bandwidth."""
 Found = TypeVar("Found")
@@ -267,14 +269,17 @@ def _efficiency(ground: Ground, one: _Measured, large: Mask, between: bool) -> f
     """What the messages need at the peak, with latency, against what they take.
 
     Where latency shows in large messages, or less of it than is usual in small ones, bytes alone are held against what
-    they take without it (the usual one at most); those messages of which it may be the larger part are left out.
+    they take without it (the usual one at most); those messages of which it may be the larger part are left out. The
+    same holds for messages of so many bytes that even the usual latency is a small part: it is not granted twice.
     """
     assert one.entry.ceiling is not None
     usual = ground.limits.latency_ns if between else ground.limits.inner_latency_ns
     latency, taken = _latency_most(ground, one, large, usual, between), one.ns[large]
     at_peak = one.moved[large] / one.entry.ceiling.low
-    sure = (one.sizes[large] >= ground.limits.large_message) & (at_peak >= latency) & (taken > latency)
-    if (one.by_sizes or one.latency < usual) and sure.any():
+    shows = one.by_sizes or one.latency < usual
+    sure = (one.sizes[large] >= ground.limits.large_message) & (taken > latency)
+    sure &= at_peak >= latency * (1 if shows else _SEVERAL)
+    if sure.any():
         return float(at_peak[sure].sum() / (taken - latency)[sure].sum())
     return float((latency + at_peak).sum() / taken.sum())
 

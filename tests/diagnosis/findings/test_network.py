@@ -114,3 +114,18 @@ def test_a_small_message_pays_the_base_of_latency_once_and_each_hop(
     # 500 kB go up and down one level. Between hosts: 10 us at 50 GB/s, 8.4 and twice 14 for latency: 46.4, more than
     # half of 90 and less than half of 100. Inside one: 5 us at 100 GB/s, 8.4 and twice 5.7: 24.8.
     assert ("low-bandwidth" in judged.by_id) == low
+
+
+@pytest.mark.parametrize(
+    ("elements", "length", "low"), [(3_000_000, 262, True), (3_000_000, 250, False), (1_000_000, 104, False)]
+)
+def test_of_many_bytes_latency_is_not_granted_twice(
+    elements: int, length: int, low: bool, judge: Callable[..., Judged], tmp_path: Path
+) -> None:
+    judged = judge(
+        *(reducing(rank, "AA", elements, length) for rank in range(2)), options=("--hardware", str(described(tmp_path)))
+    )
+
+    # 12 MB need 120 us at 100 GB/s: without 15 for latency they are more than half of 235 and less than half of 247.
+    # 4 MB need 40, of which 15 is no small part: 55 are more than half of 104, though 40 are less than half of 89.
+    assert ("low-bandwidth" in judged.by_id) == low
