@@ -50,7 +50,7 @@ def apart(
                 "waits-cost-nothing",
                 f"{who}: {WHY_NOT}. They wait {format_share(row.share)} of the step, but of the critical path of the "
                 f"run less than {format_share(SHARE_OF_STEP)} is what makes {who} late, or less than half of that is "
-                "sure to come back without it, so it is not named.",
+                "sure to come back without it, so it is not among the late ranks.",
             )
         )
     return named, harmless
