@@ -117,9 +117,10 @@ def test_gaps_and_input_count_beyond_what_sound_runs_show(reason: str, shares: l
     assert found == ({reason: kept} if any(kept) else {})
 
 
-@pytest.mark.parametrize(("late_ns", "part"), [(400, 1.0), (540, 1.0), (560, 0.0), (690, 0.0)])
+@pytest.mark.parametrize(("late_ns", "part"), [(400, 1.0), (530, 1.0), (540, 0.0), (690, 0.0)])
 def test_gaps_go_with_a_slow_core(late_ns: int, part: float) -> None:
-    """Equal operators take 500 ns on the other rank: a core that takes as long has no slow Python between them."""
+    """Equal operators take 500 ns on the other rank. 15 % of the step lies between them: 1.06 times as long makes 5.9 %
+    usual, 1.08 times 6.2 %."""
     analysis = job(operators(10, late_ns), operators(10, 500))
 
     found = accused(analysis, charged(host=[0.06] * 4))
