@@ -8,8 +8,8 @@ from commprof.analysis.model import Analysis
 
 CROWDED = 0.25
 """One other busy program on a core takes half of it. Without one, threads of the same process and of the system made a
-thread wait for 3 to 18 % of its time, and equal ranks differed by up to 14 % (two ranks on two cores); with one it
-waited for 51 to 53 %."""
+thread wait for 1 to 20 % of its time, and two ranks differed by up to 18 % (on two cores, 170 runs); with one it waited
+for 51 to 54 % (45 runs)."""
 
 
 def waits_for_core(analysis: Analysis, rank: int) -> float | None:
