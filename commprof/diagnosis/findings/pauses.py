@@ -11,7 +11,7 @@ from commprof.analysis.critical_path import beyond_role
 from commprof.diagnosis.findings.before_calls import launches_pause
 from commprof.diagnosis.findings.behind_stages import behind_stage
 from commprof.diagnosis.findings.case import Case, Claim, all_steps, delayed, idle_of, reference_ranks
-from commprof.diagnosis.findings.straggler import late_ranks
+from commprof.diagnosis.findings.unsure import unsure
 from commprof.diagnosis.ground import Ground
 from commprof.diagnosis.model import Evidence
 from commprof.diagnosis.on_path import OnPath, all_of
@@ -56,29 +56,20 @@ def paused_stage(ground: Ground) -> Iterator[Case]:
 def paused_on_path(ground: Ground) -> Iterator[Case]:
     """Pauses in most steps of a rank that the others wait for, which is not named as late because nobody knows how much
     they sent meanwhile: the run goes through these pauses, and would end earlier by as much at most."""
-    path, limit = ground.analysis.critical_path, ground.limits.finding
+    path = ground.analysis.critical_path
     if path is None:
         return
-    numbers = np.array([rank.rank for rank in ground.analysis.ranks])
-    for row in ground.analysis.harmless:
-        if row.cause != "host" or row.kind != "persistent":
-            continue
-        late = np.isin(numbers, row.members)
-        beyond = beyond_role(path.pauses, path.paused, path.role, late)
-        found = int(beyond.sum()) // path.steps
-        if found * path.steps < limit * path.length:
-            continue
-        wait = np.where(np.isin(late_ranks(ground), row.members), ground.exposed.wait, 0)
-        share = np.minimum(found / np.maximum(ground.per_step(ground.exposed.step, wait), 1), 1.0)
+    for one in unsure(ground, "host", lambda late: beyond_role(path.pauses, path.paused, path.role, late)):
+        row = one.row
         who = f"{'rank' if len(row.members) == 1 else 'ranks'} {ranks_text(row.members)}"
         yield Case(
             "host-bound",
             f"The CPU of {who} pauses: others wait for it, and the critical path goes through it",
-            Claim(wait=np.floor(wait * share[ground.exposed.step]).astype(np.int64)),
+            one.claim,
             _ADVICE,
-            (Evidence("pauses on the critical path beyond those of equal ranks", found, "ns"),),
+            (Evidence("pauses on the critical path beyond those of equal ranks", one.found, "ns"),),
             cause="pause", host_back=True, ranks=tuple(row.members), steps=all_steps(ground), confidence="bound",
-            path=OnPath({"pauses": beyond}, None, len(row.members)),
+            path=OnPath({"pauses": one.longer}, None, len(row.members)),
         )  # fmt: skip
 
 
