@@ -1,4 +1,4 @@
-"""Devices that take longer for the same kernels and that the critical path goes through, where waiting does not tell."""
+"""Devices slower for the same kernels, which the critical path goes through, where waiting does not tell."""
 
 from __future__ import annotations
 
